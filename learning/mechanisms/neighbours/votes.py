@@ -121,8 +121,7 @@ def kernel_weights(
     """Return the weight of each pair, from 0 to `UNIT`.
 
     "uniform": every record within the radius has full weight. "epanechnikov": 1 - (distance / radius)², so near records
-    have most weight and records at the rim hardly any. The charge for a contribution grows with the square of its
-    weight.
+    have most weight and records at the rim hardly any. Charges for contributions grow with the square of the weight.
 
     Args:
         kernel: One of `KERNELS`.

@@ -1,3 +1,3 @@
-"""Private gradient steps over samples of the holders, and their baselines."""
+"""Private gradient steps on samples of the holders, and baselines for them."""
 
 from learning.mechanisms.sampled_steps.rates import sample_rates, scale_norms

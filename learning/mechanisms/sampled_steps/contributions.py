@@ -1,7 +1,7 @@
 """Contributions of holders to a step: the gradient of all their records, clipped, in multiples of a public unit.
 
-A contribution is a function of the public weights and of the holder's own records, bit for bit. Every sum is on
-integers and exact in any order, see :mod:`learning.mechanisms.sampled_steps.whole_gradients`.
+A contribution depends only on the public weights and the holder's own records, bit for bit. All sums are sums of
+integers, which are exact in any order; see :mod:`learning.mechanisms.sampled_steps.whole_gradients`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from learning.representations.coordinates import LARGEST
 # Calling PyTorch takes as long as thousands of products, so blocks are as large as memory allows.
 _RECORDS_AT_A_TIME = 1024
 _NUMBERS_AT_A_TIME = 2**22
-_SUM_STEPS = 2.0**26  # of the longest gradient of a holder, times the number of records: squares stay below 2⁵³
+_SUM_STEPS = 2.0**26  # length of a holder's longest gradient times the number of records; squares stay below 2⁵³
 _ADDED_AT_A_TIME = 16
 _MARGIN = 1 - 2.0**-20
 Integers = NDArray[np.int64]
@@ -34,10 +34,10 @@ class Gradients:
 
     Args:
         network: One of `networks.NETWORKS`; left unchanged.
-        shape: Shape of a record as the network takes it.
-        scale: Public factor of records; for coordinates (int8), one divided by a typical length. Other records, such as
-            the pixels of images, are rounded to multiples of 1/127, and values outside [-1, 1] are clipped.
-        records: Largest number of records of a holder in one step; a holder with more contributes others in the next
+        shape: Shape of a record as input of the network.
+        scale: Public factor of records; for coordinates (int8), 1 divided by a typical length. Other records, such as
+            pixels of images, are clipped to [-1, 1] and rounded to multiples of 1/127.
+        records: Largest number of a holder's records in one step; a holder with more contributes others in the next
             step.
         loss: Loss of a record's scores and target.
 
@@ -61,10 +61,10 @@ class Gradients:
     def sums(
         self, weights: ArrayLike, holders: OwnedRecords, chosen: ArrayLike, norms: ArrayLike, *, unit: float, step: int
     ) -> Integers:
-        """Return the sum of the clipped contributions of the chosen holders, in units. Sums of shards add up exactly.
+        """Return the sum of the chosen holders' clipped contributions, in units. Sums of shards add up exactly.
 
         A holder's contribution is the mean of the gradients of their records, scaled to at most the holder's norm, with
-        every number rounded towards 0 to a multiple of the unit, so that rounding cannot make it longer. Norms are
+        every number rounded towards 0 to a multiple of the unit, so that rounding cannot lengthen it. Norms are
         computed in float64 from exact squares. The factor and the products are rounded in float32 by 2^-24 each, for
         which 2^-20 of the norm is reserved.
 
@@ -107,7 +107,7 @@ class Gradients:
                 yield _Stack(part, holders.first[part][:, None] + places)
 
     def _records_of(self, holders: OwnedRecords, record: Integers) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return integer records and labels; a record with a value that is not finite has no label."""
+        """Return integer records and their labels; a record with a non-finite value has no label."""
         values = np.asarray(as_numbers(holders.x[record]), np.float32).reshape(-1, *self._shape)
         finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
         values[~finite] = 0
@@ -117,7 +117,7 @@ class Gradients:
 
 
 def _are_whole(holders: OwnedRecords) -> bool:
-    """Return whether the records are coordinates."""
+    """Return whether the records are integer coordinates."""
     return holders.x.dtype == np.int8
 
 
@@ -143,7 +143,7 @@ def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -
 
 
 def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
-    """Add up mean gradients of holders with equally many records, each rounded to the holder's own step."""
+    """Add up mean gradients of holders with the same number of records, each rounded to the holder's own step."""
     holders = len(allowed)
     each = len(layers[0].scale) // holders
     lengths = torch.sqrt(_added([layer.squared_norms for layer in layers]))
@@ -171,7 +171,7 @@ def _added(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _whole_sum(gradients: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Return Σ of gradients times factors, rounded towards 0; float32 adds up 2^4 such numbers of up to 2^20."""
+    """Return Σ of gradients times factors, rounded towards 0. In float32, sums of 2^4 numbers up to 2^20 are exact."""
     shaped = factors.to(gradients.dtype).view(-1, *[1] * (gradients.ndim - 1))
     total = torch.zeros(gradients.shape[1:], dtype=torch.float64)
     scaled = torch.empty((_ADDED_AT_A_TIME, *gradients.shape[1:]), dtype=gradients.dtype)

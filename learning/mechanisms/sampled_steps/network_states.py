@@ -1,6 +1,6 @@
 """States of a network trained by private steps: the first state, the published model, and its calibration.
 
-The calibration uses the gradients released by chunks of steps, and public points. Import this module only when needed:
+The calibration uses public points and the gradients released by chunks of steps. Import this module only when needed:
 PyTorch takes a second to load, which would delay the start of the site.
 """
 
@@ -23,16 +23,16 @@ from learning.mechanisms.sampled_steps.whole_gradients import RecordGradients
 from learning.representations.coordinates import LARGEST
 
 _LAST = 0.5
-"""Share of the steps used for the calibration: the last ones, whose network is close to the published one."""
+"""Share of the steps used for calibration: the last steps, at which the network is close to the published one."""
 _GRADIENTS = 10_000
-"""Number of public points whose norms are computed for each class, at most those of twenty steps of a run."""
+"""Limit on the number of gradient norms, which are computed for each public point and class."""
 _POINTS = 3000
 
 Floats = NDArray[np.float64]
 
 
 def steps_begin(network: str, shape: tuple[int, ...], classes: int, seed: int) -> SampledSteps:
-    """Return the state before the first step, whose weights follow from a public seed."""
+    """Return the state before the first step, whose weights are derived from a public seed."""
     return SampledSteps.start(network_create(network, shape, classes, seed))
 
 
@@ -55,8 +55,9 @@ def network_calibration(
 ) -> Calibration:
     """Return the calibration of the network in the last state.
 
-    The gradients of the output layer are those of a linear model of its inputs, clipped together with all the others.
-    The theory of `fit_to_sums` for linear models therefore also holds for networks, with the norms of whole gradients.
+    The gradients of the output layer are those of a linear model on the layer's inputs, clipped together with all other
+    gradients. The theory of `fit_to_sums` for linear models thus also holds for networks, with norms of whole
+    gradients.
 
     Args:
         states: State before the first step, and after each chunk.
@@ -74,7 +75,7 @@ def network_calibration(
     whole, unit = _as_in_steps(question, points)
     gradients, checks, lengths = RecordGradients(network, question.shape), [], []
     for before, after in later:
-        # on average, half of the noise of a chunk is in the weights at which its gradients were computed
+        # on average, half of a chunk's noise is in the weights at which its gradients were computed
         halfway = SampledSteps((before.weights + after.weights) / 2, before.velocity, before.step)
         model = network_model(question, halfway)
         features, logits = _entering(model, points)
@@ -87,7 +88,7 @@ def network_calibration(
         logits,
         checks,
         lengths=np.mean(lengths, axis=0),
-        # without noise, norms are those that clip nothing
+        # without noise, the norms are so large that nothing is clipped
         clip_norm=max(mechanism.clip_norm, float(mechanism.norms.min())),
         constant=1.0,
         records=records,
@@ -98,7 +99,7 @@ def network_calibration(
 def _check(
     question: SampledQuestion, before: SampledSteps, after: SampledSteps, features: Floats, logits: Floats
 ) -> StepCheck:
-    """Return a chunk's release about the output layer, given its inputs and the constant, `features` `(P, d + 1)`."""
+    """Return a chunk's release for the output layer, given its inputs and the constant, `features` `(P, d + 1)`."""
     steps, momentum = after.step - before.step, question.momentum
     # v_j = momentum·v_(j-1) + g_j and w_j = w_(j-1) - step_size·v_j, added up over the chunk
     velocities = (before.weights - after.weights) / question.step_size
@@ -119,7 +120,7 @@ def _check(
 
 
 def _output(values: Floats, classes: int, inputs: int) -> Floats:
-    """Return the numbers that belong to the last layer, `(d + 1, C)`, in the order of the parameters."""
+    """Return the values of the last layer, `(d + 1, C)`, from values in the order of the parameters."""
     last = values[-classes * inputs :]
     return np.vstack([last[:-classes].reshape(classes, inputs - 1).T, last[-classes:]])
 
@@ -136,7 +137,7 @@ def _entering(model: NetworkModel, points: Records) -> tuple[Floats, Floats]:
 
 
 def _as_in_steps(question: SampledQuestion, points: Records) -> tuple[torch.Tensor, float]:
-    """Return the points as integers, in the form that a step takes, and the value that the integer 1 stands for."""
+    """Return the points as integers, in the form used in steps, and the value represented by the integer 1."""
     if question.fitted is not None:
         return torch.from_numpy(question.fitted.transform(points)).float(), question.scale
     values = np.asarray(points, np.float32).reshape(-1, *question.shape)

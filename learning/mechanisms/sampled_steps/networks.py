@@ -45,7 +45,7 @@ class Linear(nn.Module):
 
 
 class TanhNetwork(nn.Module):
-    """Two dense layers of 64 and 32 with tanh, for tables; few weights, because noise grows with their number."""
+    """Two dense tanh layers of 64 and 32, for tables; the number of weights is small because noise grows with it."""
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -60,8 +60,8 @@ class TanhNetwork(nn.Module):
 class TanhCNN(nn.Module):
     """Network of Tramèr and Boneh, "Differentially private learning needs better features" (2021), Table 8.
 
-    Convolution 8×8 with 16 filters, stride 2, padding 2; convolution 4×4 with 32, stride 2; each followed by tanh and a
-    max pool 2×2 of stride 1; dense 32, tanh; dense. 26,010 weights for images of 28×28 and ten classes.
+    8×8 convolution with 16 filters, stride 2, padding 2; 4×4 convolution with 32 filters, stride 2; each followed by
+    tanh and 2×2 max pooling with stride 1; dense (32), tanh; dense. 26,010 weights for 28×28 images and ten classes.
     """
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
@@ -92,13 +92,13 @@ def in_order(network: nn.Module) -> list[nn.Module]:
 
 
 NETWORKS: dict[str, type[nn.Module]] = {"linear": Linear, "mlp": TanhNetwork, "cnn": TanhCNN}
-"""Networks by name; each takes the shape of a record and the number of classes."""
+"""Networks by name, constructed with the shape of a record and the number of classes."""
 
 
 def network_create(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.Module:
-    """Return the network of this name with initial weights, which are a public function of the arguments.
+    """Return the network with this name and with initial weights, which are a public function of the arguments.
 
-    Weights and biases are uniform within 1/√inputs, PyTorch's own rule.
+    Weights and biases are uniform within ±1/√inputs, as in PyTorch.
 
     Args:
         name: One of `NETWORKS`.
@@ -106,7 +106,7 @@ def network_create(name: str, shape: tuple[int, ...], classes: int, seed: int = 
         classes: Number of classes, at least 2.
 
     Raises:
-        ValueError: The name is unknown, or the network does not take records of this shape.
+        ValueError: The name is unknown, or the network does not support records of this shape.
 
     >>> sum(tensor.numel() for tensor in network_create("cnn", (28, 28), 10).parameters())
     26010
@@ -135,10 +135,10 @@ class NetworkModel(Model):
     """Network with the released weights.
 
     Args:
-        network: Made by `network_create`.
+        network: Network from `network_create`.
         shape: Shape of a record, before the representation.
-        space: Representation whose coordinates the network takes; None if it takes the records themselves.
-        scale: Factor of coordinates, the same as in the steps.
+        space: Representation whose coordinates are the network's input; None if the input is the records.
+        scale: Factor of coordinates, as in the steps.
         target: What is learned; None for classes, with one score each.
     """
 
@@ -189,13 +189,13 @@ class NetworkModel(Model):
         return scores.softmax(1).numpy() if self.target is None else self.target.predictions(scores.numpy())
 
     def inputs(self, x: Records) -> torch.Tensor:
-        """Return records in the form that the network takes."""
+        """Return records as input for the network."""
         entering = x if self.space is None else self.space.transform(x).astype(np.float32)
         return torch.from_numpy(entering) * self.scale
 
 
 def network_from_bytes(name: str, data: bytes) -> NetworkModel:
-    """Return a stored network of this name.
+    """Return a stored network with this name.
 
     Raises:
         ValueError: The bytes are not such a network.
@@ -215,6 +215,6 @@ def network_from_bytes(name: str, data: bytes) -> NetworkModel:
 
 
 def _max_pool(maps: torch.Tensor) -> torch.Tensor:
-    """Return the maximum of each 2×2 window, stride 1, up to rounding, in half the time of PyTorch's own on a CPU."""
+    """Return the maximum of each 2×2 window with stride 1, up to rounding, twice as fast as PyTorch on a CPU."""
     maps = maps[:, :, :-1] + torch.relu(maps[:, :, 1:] - maps[:, :, :-1])
     return maps[..., :-1] + torch.relu(maps[..., 1:] - maps[..., :-1])

@@ -1,9 +1,9 @@
-"""Steps over Poisson samples: noise, rates and clipping norms at which every privacy group spends its own promise.
+"""Steps on Poisson samples: noise, rates and clipping norms at which every privacy group spends its own promise.
 
 Boenisch, Mühl, Dziedzic, Rinberg, Papernot, "Have it your way: individualized privacy assignment for DP-SGD" (2023),
 Algorithms 1 and 2. Promises are checked with the run's privacy loss distribution, bounded from above in both directions
-(:func:`accounting.privacy.sampled_gaussian_epsilon`), because Rényi costs, which the paper uses, give a larger ε for
-the same parameters. Derivations: docs/sgd-sampled.md.
+(:func:`accounting.privacy.sampled_gaussian_epsilon`), because the Rényi costs used in the paper give a larger ε for the
+same parameters. Derivations: docs/sgd-sampled.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FINENESS = 2**20
 """Number of units in the clipping norm. Contributions and noise are multiples of the unit."""
 
 Cost = Callable[[float, float], float]
-"""Cost of a run at a rate q and a noise multiplier σ, in units of μ; it grows with q and falls with σ."""
+"""Cost of a run with rate q and noise multiplier σ, in units of μ; it grows with q and falls with σ."""
 
 _CLOSE = 2e-4  # relative distance from the target at which the search ends
 _MORE_NOISE = 2e-4  # step by which σ grows until no group exceeds its target
@@ -37,11 +37,11 @@ class SampledMechanism:
     """Plan of each step; public.
 
     Attributes:
-        rates: Probability that a holder of each group is in a step, shape (groups,); 0 for a group that is left out.
-        norms: Largest norm of a contribution of each group, shape (groups,).
-        noise_multiplier: σ; the noise of a coordinate has the standard deviation σ·clip_norm. 0 protects nobody.
-        clip_norm: Norm c that σ refers to.
-        expected: Average number of holders in a step according to public sizes, the divisor of a sum.
+        rates: Probability that a holder in each group is drawn for a step, shape (groups,); 0 for groups left out.
+        norms: Largest norm of a contribution in each group, shape (groups,).
+        noise_multiplier: σ; the noise of a coordinate has standard deviation σ·clip_norm. 0 protects nobody.
+        clip_norm: Norm c to which σ refers.
+        expected: Average number of holders in a step according to public sizes, the divisor of sums.
     """
 
     rates: Floats
@@ -57,7 +57,7 @@ class SampledMechanism:
 
 
 Phases = tuple[tuple[SampledMechanism, int], ...]
-"""Mechanisms with their numbers of steps; each starts from the final state of the previous one."""
+"""Mechanisms with their numbers of steps; each phase starts from the final state of the previous phase."""
 
 
 def phases_within(phases: Phases, start: int, steps: int) -> Phases:
@@ -74,22 +74,21 @@ def phases_within(phases: Phases, start: int, steps: int) -> Phases:
 def sample_rates(
     epsilons: ArrayLike, group_sizes: ArrayLike, *, delta: float, steps: int, rate: float
 ) -> tuple[float, Floats]:
-    """Apply Algorithm 1, *sample*: one noise multiplier, and a Poisson rate at which each group spends its ε.
+    """Apply Algorithm 1, *sample*: a common noise multiplier, and a Poisson rate at which each group spends its ε.
 
     Args:
         epsilons: Promised ε of each group, above 0, shape (groups,).
-        group_sizes: Number of holders of each group, or proportional to it, not negative, shape (groups,).
+        group_sizes: Number of holders in each group, or proportional to it, not negative, shape (groups,).
         delta: δ of (ε, δ)-DP.
         steps: Number of steps T, at least 1.
         rate: Mean q of the rates, weighted by the sizes, above 0 and at most 1.
 
     Returns:
         σ, the standard deviation of the noise divided by the clipping norm, and the rates, shape (groups,). Every
-        group's ε is at most its promise, and above 99 % of it.
+        group's ε is at most its promise and above 99 % of the promise.
 
     Raises:
-        ValueError: An argument is out of range, or there are no such rates because a group would need a rate above 1 or
-            less noise than 0.3.
+        ValueError: An argument is out of range, or a group would need a rate above 1 or noise below 0.3.
 
     >>> sigma, rates = sample_rates([1.0, 2.0], [300, 100], delta=1e-5, steps=200, rate=0.02)
     >>> round(sigma, 2), rates.round(4)
@@ -102,7 +101,7 @@ def sample_rates(
 def scale_norms(
     epsilons: ArrayLike, group_sizes: ArrayLike, *, delta: float, steps: int, rate: float, clip_norm: float
 ) -> tuple[float, Floats]:
-    """Apply Algorithm 2, *scale*: one rate and one noise, and a clipping norm at which each group spends its ε.
+    """Apply Algorithm 2, *scale*: a common rate and noise, and a clipping norm at which each group spends its ε.
 
     If ε_p requires the noise multiplier σ_p, the noise is σ·c, where σ = (Σ_p w_p/σ_p)⁻¹ is the harmonic mean, and the
     norm of group p is c_p = c·σ/σ_p. Then σ·c/c_p = σ_p for every group, and the mean norm Σ_p w_p·c_p is c. With the
@@ -117,7 +116,7 @@ def scale_norms(
         σ, the standard deviation of the noise divided by ``clip_norm``, and the norms, shape (groups,).
 
     Raises:
-        ValueError: An argument is out of range, or a group would need less noise than 0.3.
+        ValueError: An argument is out of range, or a group would need noise below 0.3.
 
     >>> sigma, norms = scale_norms([1.0, 2.0], [300, 100], delta=1e-5, steps=200, rate=0.02, clip_norm=1.0)
     >>> round(sigma, 2), norms.round(3), float((norms @ [0.75, 0.25]).round(12))
@@ -129,7 +128,7 @@ def scale_norms(
 
 
 def required_noise(cost: Cost, target: float, *, steps: int, rate: float) -> float:
-    """Return the noise multiplier at which a run of this rate costs the target, and no more."""
+    """Return the noise multiplier at which a run with this rate costs the target and no more."""
     return spend_equally(cost, np.array([target]), np.ones(1), steps=steps, rate=rate)[0]
 
 
@@ -148,7 +147,7 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
     In the limit of many small steps, a run costs μ = q·√(T·(e^{1/σ²} − 1)) (Bu, Dong, Long, Su 2020, Corollary 4). If
     it costs r times as much, the targets μ_p require q_p = μ_p/(r_p·√(T·(e^{1/σ²} − 1))), and their mean q requires
     √(T·(e^{1/σ²} − 1)) = Σ_p w_p·μ_p/(r_p·q). The r_p hardly change with q_p and σ while σ is above 1, and more below.
-    Repeating both, with Anderson's acceleration (1965) of ln r_p, converges in four to ten rounds. Finally, σ is
+    Repeating both steps, with Anderson's acceleration (1965) of ln r_p, converges in four to ten rounds. Finally, σ is
     increased until no group exceeds its target.
 
     Args:
@@ -199,12 +198,12 @@ def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:
 
 
 def epsilon_cost(steps: int, delta: float) -> Cost:
-    """Return the cost of a run of this many steps: its ε at δ, converted to the μ of the same (ε, δ)."""
+    """Return the cost function of runs with this many steps: ε at δ, converted to the μ of the same (ε, δ)."""
     return lambda rate, sigma: float(gdp_mu(sampled_gaussian_epsilon(rate, sigma, steps, delta), delta))
 
 
 def _accelerated(point: Floats, image: Floats, before: tuple[Floats, Floats] | None) -> Floats:
-    """Return the next point of a fixed-point iteration, where linearised residuals of the last two are nearest to 0."""
+    """Return the next point of a fixed-point iteration, which minimises the linearised residual of the last two."""
     if before is None:
         return image
     residual = image - point

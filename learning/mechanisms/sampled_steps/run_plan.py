@@ -3,7 +3,7 @@
 If a choice is left open, a public rule decides. Rehearsals and benchmarks also run the baselines of individualized
 DP-SGD (Boenisch et al. 2023, Appendix E), which also keep every group's promise. Each is a list of phases, and each
 phase starts from the final state of the previous one. All have the same number of steps, and on average as many holders
-in a step, as the run that they are compared with. All take:
+in a step, as the run to which they are compared. Their arguments are:
 
 targets: μ that each group may spend, above 0, `(groups,)`. group_sizes: noisy or public numbers of holders,
     `(groups,)`. cost: cost of a run with this many steps, see `rates.Cost`. steps, rate, clip_norm: as in
@@ -50,20 +50,20 @@ NETWORK_CHOICES = {
 """Networks trained over samples, by name: `learning.mechanisms.sampled_steps.networks.NETWORKS`."""
 
 _DRAWN, _LEAST_RATE = 512, 0.005  # average number of holders in a step, as in the paper; smaller rates waste promises
-_ROUNDING = 1 - 1e-9  # for norms computed from noise, and noise computed back from norms
-_LOUD = 5.0  # noise of a step divided by the norm of its contributions if all point the same way
+_ROUNDING = 1 - 1e-9  # allowance for computing norms from noise and noise back from norms
+_LOUD = 5.0  # noise of a step divided by the norm of its sum if all contributions have the same direction
 
 CostOf = Callable[[int], Cost]
 
-_UNCLIPPED = 1000.0  # as clipping norm: longer than any gradient of these networks on records of length 1
+_UNCLIPPED = 1000.0  # clipping norm larger than any gradient of these networks on records of length 1
 
 
 SMALLEST_SIDE = 16
-"""Smallest number of pixels for the layers of the convolutional network."""
+"""Smallest side of an image, in pixels, for the convolutional network."""
 
 
 def maps_sides(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return height and width of the last maps of the convolutional network.
+    """Return the height and width of the convolutional network's last maps.
 
     Raises:
         ValueError: Records of this shape are not images, or are too small.
@@ -75,7 +75,7 @@ def maps_sides(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def weights_number(network: str, shape: tuple[int, ...], classes: int) -> int:
-    """Return the number of weights of a network. Raises ValueError if it does not take records of this shape.
+    """Return a network's number of weights. Raises ValueError if it does not support records of this shape.
 
     >>> weights_number("cnn", (28, 28), 10)
     26010
@@ -93,7 +93,7 @@ def weights_number(network: str, shape: tuple[int, ...], classes: int) -> int:
 
 @dataclass(frozen=True)
 class Samples(StepChoices):
-    """Choices of steps over samples of the holders.
+    """Choices for steps on samples of the holders.
 
     Without public points or with the convolutional network, training uses the records unchanged, without a
     representation.
@@ -132,7 +132,7 @@ class SampledParameters:
 
 
 def usual_parameters(network: str, people: float, loss: Loss = CROSS_ENTROPY) -> SampledParameters:
-    """Return the default choices, which depend only on the network, a public or noisy number of holders, and the loss.
+    """Return the default choices, which depend only on the network, the loss, and a public or noisy number of holders.
 
     They were found in rehearsals: on Adult for networks on the coordinates of a representation, scaled to a typical
     length of 1, and on MNIST for the convolutional network.
@@ -141,7 +141,7 @@ def usual_parameters(network: str, people: float, loss: Loss = CROSS_ENTROPY) ->
     SampledParameters(rate=0.01, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
     """
     rate = min(1.0, max(_LEAST_RATE, _DRAWN / max(people, 1.0)))
-    # gradients for another outcome are longer or shorter, as its usual norm in full steps shows
+    # gradients for other outcomes are longer or shorter, in proportion to the usual norm in full steps
     longer = loss.clip_norm / CROSS_ENTROPY.clip_norm
     if network == "cnn":
         return SampledParameters(rate, steps=500, clip_norm=0.2 * longer, step_size=4.0, momentum=0.0)
@@ -154,8 +154,8 @@ class SampledPlan:
 
     Attributes:
         phases: Rates, norms and noise, with their numbers of steps; one phase except in baselines.
-        charges: μ² of each group, shape (groups,), at most their share of the cap; NaN if nothing protects them.
-        slack: δ′, which is also subtracted from δ, once for the run and for everybody.
+        charges: μ² of each group, shape (groups,), at most its share of the cap; NaN if nothing protects it.
+        slack: δ′, which is also subtracted from δ, once for the run and for all holders.
     """
 
     phases: Phases
@@ -173,7 +173,7 @@ class SampledPlan:
         return sum(steps for _mechanism, steps in self.phases)
 
     def to_json(self) -> dict[str, Any]:
-        """Return only numbers and lists, for the plan of a run; `sampled_plan_from_json` is the inverse."""
+        """Return the plan as numbers and lists, for a run's document; `sampled_plan_from_json` is the inverse."""
         return {
             "phases": [
                 {
@@ -192,7 +192,7 @@ class SampledPlan:
 
 
 def sampled_plan_from_json(document: Mapping[str, Any]) -> SampledPlan:
-    """Return the plan that `SampledPlan.to_json` wrote, without its notes."""
+    """Return the plan from the result of `SampledPlan.to_json`, without its notes."""
     phases = tuple(
         (
             SampledMechanism(
@@ -222,7 +222,7 @@ def plan_sampled(
     clip_norm: float,
     weights: int,
 ) -> SampledPlan:
-    """Plan a run in which every group spends its share of the cap, as (μ², δ′), over the same steps.
+    """Plan a run in which every group spends its share of the cap, as (μ², δ′), in the same steps.
 
     For every group and in both directions, the curve δ(ε) of the run lies below the curve of μ with δ′ at every ε
     (:func:`accounting.privacy.sampled_gaussian_mu`). *sample* and *scale* are Algorithms 1 and 2 with μ instead of ε.
@@ -238,11 +238,10 @@ def plan_sampled(
         clip_norm: Mean c of the norms, weighted by the sizes.
 
     Returns:
-        The plan. Computing it takes some seconds.
+        The plan. Computing it takes several seconds.
 
     Raises:
-        ValueError: An argument is out of range, or promises cannot be spent in this way; the message says what to
-            change.
+        ValueError: An argument is out of range, or promises cannot be spent in this way; the message suggests changes.
     """
     if variant not in (*VARIANTS, *BASELINES):
         raise ValueError(f"There is no sampled variant “{variant}”; choose one of: {', '.join(VARIANTS)}.")
@@ -266,7 +265,7 @@ def plan_sampled(
 def standard(
     targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
-    """Plan DP-SGD with the smallest promise for everybody."""
+    """Plan DP-SGD with the smallest promise for all groups."""
     allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
     return (_phase(allowed, sizes, np.ones(len(allowed), bool), cost, steps, rate, clip_norm),)
 
@@ -274,7 +273,7 @@ def standard(
 def without_strictest(
     targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
-    """Plan E.1: DP-SGD with the second smallest promise, without the groups that have the smallest.
+    """Plan E.1: DP-SGD with the second smallest promise, without the groups that have the smallest promise.
 
     Raises:
         ValueError: All groups have the same promise.
@@ -289,7 +288,7 @@ def without_strictest(
 def group_after_group(
     targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
-    """Plan E.2: DP-SGD with one group at a time, smallest promise first, with steps in proportion to the sizes."""
+    """Plan E.2: DP-SGD with one group at a time, smallest promise first, with steps proportional to the sizes."""
     allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
     order = np.argsort(allowed)
     ends = np.rint(np.cumsum(sizes[order]) / sizes.sum() * steps).astype(int)
@@ -302,7 +301,7 @@ def group_after_group(
 
 
 def non_private(group_sizes: ArrayLike, *, steps: int, rate: float, clip_norm: float) -> Phases:
-    """Plan steps without noise or clipping, to show the cost of privacy by comparison. They protect nobody."""
+    """Plan steps without noise or clipping, which protect nobody but show the cost of privacy by comparison."""
     sizes = np.asarray(group_sizes, np.float64)
     norms = np.full(len(sizes), _UNCLIPPED * clip_norm)
     rates = np.full(len(sizes), float(rate))
@@ -337,12 +336,12 @@ _PHASES = {
 
 
 def _rough_cost(slack: float, steps: int) -> Cost:
-    """Return the cost used to search for rates and noise: μ, slightly above the run's charge."""
+    """Return the cost function used to search for rates and noise: a μ slightly above the run's charge."""
     return lambda rate, sigma: sampled_gaussian_mu(rate, sigma, steps, slack, roughly=True)
 
 
 def _charges(phases: Phases, slack: float) -> Floats:
-    """Return the charge of each group, (groups,) in μ²; a group is drawn in one phase only, or all are the same."""
+    """Return the charge of each group, (groups,) in μ²; groups are drawn in only one phase, or all phases are equal."""
     charges = np.zeros(len(phases[0][0].rates))
     for mechanism, steps in phases:
         own = mechanism.noise_multiplier * mechanism.clip_norm / mechanism.norms

@@ -1,9 +1,9 @@
-"""Steps of DP-SGD over Poisson samples of the holders, each group with its own rate or clipping norm, chunk by chunk.
+"""DP-SGD steps on Poisson samples of the holders, with a rate or clipping norm for each group, chunk by chunk.
 
 Abadi et al., "Deep learning with differential privacy" (2016), with the holder as the unit; rates and norms come from
-:mod:`learning.mechanisms.sampled_steps.rates`. The question defines the network and its input. Its first batch takes no
+:mod:`learning.mechanisms.sampled_steps.rates`. The question defines the network and its input. The first batch takes no
 step, but charges every participant for the whole run (:mod:`learning.mechanisms.sampled_steps.run_plan`). Each later
-batch is a chunk of steps in a single task, whose release is the public state after its last step.
+batch is a chunk of steps in a single task, whose release is the public state after the last step.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # PyTorch takes a second to load, which would delay the start
 
 Floats = NDArray[np.float64]
 
-#: Batch that charges everybody for the whole run; it takes no step.
+#: Batch that charges all participants for the whole run and takes no step.
 CHARGE = 0
 
 
@@ -43,14 +43,14 @@ class Sampling(Protocol):
     is_simulation: ClassVar[bool]
 
     def chosen(self, rates: Floats) -> NDArray[np.int64]:
-        """Return the positions of the included, each drawn independently with its own probability."""
+        """Return the positions that were drawn, each independently with its own probability."""
         ...
 
 
 class SystemSampling:
     """Sampling by the operating system's cryptographic generator.
 
-    Rates are rounded down to a multiple of 2^-64, so nobody is drawn more often than their charge covers.
+    Rates are rounded down to multiples of 2^-64, so nobody is drawn more often than their charge covers.
 
     >>> SystemSampling().chosen(np.array([0.0, 1.0])).tolist()
     [1]
@@ -61,7 +61,7 @@ class SystemSampling:
     def chosen(self, rates: Floats) -> NDArray[np.int64]:
         certain = rates >= 1
         limits = np.floor(np.ldexp(np.where(certain, 0.0, rates), 64)).astype(np.uint64)
-        # the first 16 bits decide almost every case; 48 more bits are drawn for the others
+        # the first 16 bits decide almost every case; for the others, 48 more bits are drawn
         firsts = (limits >> np.uint64(48)).astype(np.uint16)
         drawn = np.frombuffer(urandom(2 * len(rates)), np.uint16)
         included = certain | (drawn < firsts)
@@ -72,7 +72,7 @@ class SystemSampling:
 
 
 class SimulationSampling:
-    """Sampling from a seed, repeatable, for benchmarks and rehearsals."""
+    """Repeatable sampling from a seed, for benchmarks and rehearsals."""
 
     is_simulation: ClassVar[bool] = True
 
@@ -93,7 +93,7 @@ class SampledSteps:
 
     @classmethod
     def start(cls, network: nn.Module) -> SampledSteps:
-        """Return the state before the first step, at the weights of the network."""
+        """Return the state before the first step, with the network's weights."""
         weights = np.concatenate([tensor.detach().numpy().ravel() for tensor in network.parameters()]).astype(
             np.float64
         )
@@ -126,10 +126,10 @@ def run_chunk(
     noise: Noise,
     sampling: Sampling,
 ) -> SampledSteps:
-    """Return the state after some steps. Nothing else is kept: sums before noise and samples are discarded.
+    """Return the state after these steps. Nothing else is kept: sums before noise and samples are discarded.
 
-    A chunk that is not committed is discarded unseen. Its rerun draws new samples and noise, so no noise is ever used
-    for two sums. A holder who may no longer take part is left out from the next chunk on.
+    A chunk that is not committed is discarded unseen. When it is repeated, new samples and noise are drawn, so no noise
+    is ever used for two sums. Holders who may no longer take part are left out from the next chunk on.
 
     Args:
         state: Result of the last committed chunk.
@@ -160,14 +160,14 @@ class SampledQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
-        plan: Rates, norms and noise, and the charge of each promise in the run's plan.
-        network: Its name, one of `learning.mechanisms.sampled_steps.run_plan.NETWORK_CHOICES`.
-        shape: Shape of a record in the form that the network takes, multiplied by ``scale``.
-        classes: Number of the network's scores for a record; one for each class.
-        fitted: Representation whose coordinates the network takes; None if it takes the records unchanged.
+        plan: Rates, norms and noise, and the charge for each promise in the run's plan.
+        network: Name of the network, one of `learning.mechanisms.sampled_steps.run_plan.NETWORK_CHOICES`.
+        shape: Shape of the network's input for a record, which is multiplied by ``scale``.
+        classes: Number of the network's scores for a record, one for each class.
+        fitted: Representation whose coordinates are the network's input; None if records are the input.
         begin: State before the first step.
         caps: (promises,) caps of the promises in the run's plan, in μ².
-        target: What is learned; None for classes.
+        target: Target to learn; None for classes.
     """
 
     plan: SampledPlan
@@ -188,7 +188,7 @@ class SampledQuestion:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, planned: Mapping[str, Any], caps: NDArray[np.float64]) -> SampledQuestion:
-        """Return the question from the file of the round, with the plan of its run."""
+        """Return the question from the arrays in the round's file and the plan of its run."""
         stored = arrays["representation"].tobytes()
         return cls(
             sampled_plan_from_json(planned),
@@ -214,7 +214,7 @@ class SampledQuestion:
 
     @property
     def charges(self) -> NDArray[np.float64]:
-        """Charge of each promise for the whole run, (groups,) in μ²; 0 if nothing protects anybody."""
+        """Charge for each promise for the whole run, (groups,) in μ²; 0 if nobody is protected."""
         return np.nan_to_num(self.plan.charges)
 
     def digest(self) -> str:
@@ -254,9 +254,9 @@ class SampledQuestion:
         return self.charges.tolist() if _charges(part) else None
 
     def groups(self, caps: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Return the position in the plan of the largest promise within each cap, (H,); -1 if all exceed the cap.
+        """Return the position in the plan of the largest promise within each cap, (H,); -1 if all promises exceed it.
 
-        People whose promise is not in the plan are drawn and charged like people with the next stricter one.
+        People whose promise is not in the plan are drawn and charged like people with the next stricter promise.
         """
         order = np.argsort(self.caps, kind="stable")
         place = np.searchsorted(self.caps[order], caps, side="right") - 1
@@ -272,7 +272,7 @@ class SampledQuestion:
         alone: bool,
         draws: Draws,
     ) -> Arrays:
-        del alone  # one task takes a chunk: a step reads the records of a few hundred holders, however many there are
+        del alone  # a chunk is a single task, because a step reads the records of only a few hundred holders
         group = self.groups(people.caps)
         if _charges(part):
             return {"charge": self.charges[group]}
@@ -297,7 +297,7 @@ class SampledQuestion:
         noise: Noise,
         sampling: Sampling,
     ) -> SampledSteps:
-        """Return the state after some steps of holders in groups (H,) of the plan."""
+        """Return the state after steps on holders in groups (H,) of the plan."""
         # PyTorch takes a second to load, which would delay the start of the site.
         from learning.mechanisms.sampled_steps.contributions import Gradients
         from learning.mechanisms.sampled_steps.networks import network_create

@@ -1,9 +1,9 @@
-"""Integer gradients of the networks used for private steps: bit for bit the same for a record at any position.
+"""Integer gradients of the networks used for private steps, bit for bit the same for a record at any position.
 
 The inputs of a layer are rounded to integers of at most 127, and weights to integers small enough that every product
 and partial sum is below 2²⁴, where float32 is exact. The result therefore does not depend on the order in which a
 library adds. The same holds for the backward pass, which scales the slopes of a record to a public length before
-rounding. Between sums there are only single operations that IEEE 754 defines to the last bit, and a table of tanh.
+rounding. Between sums, there are only a table of tanh and single operations that IEEE 754 defines to the last bit.
 docs/sgd-sampled.md bounds every sum.
 """
 
@@ -45,7 +45,7 @@ _TANH = torch.tensor(
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Data kept by the forward pass: the inputs of each place, and the origin of each maximum."""
+    """Data kept from the forward pass: the inputs of each place, and the origin of each maximum."""
 
     patches: torch.Tensor
     maps: torch.Tensor | None = None
@@ -59,18 +59,18 @@ class WholeLayer(ABC):
 
     Args:
         layer: PyTorch's layer.
-        order: Position in PyTorch of each of its inputs, in the order used here.
-        places: Number of positions in a record to which its weights are applied.
+        order: PyTorch's position of each input of the layer, in the order used here.
+        places: Number of positions in a record to which the layer's weights are applied.
         overlap: Largest number of places that share an input.
 
     Attributes:
-        unit: Value of the integer 1 in its inputs.
-        matrix, bias: Its weights, `(inputs, outputs)` and `(outputs,)`.
-        shapes: Shapes of its weights and of its biases.
-        numbers: Count of numbers of a record in the inputs, or in the gradients if they are written out.
+        unit: Value of the integer 1 in the layer's inputs.
+        matrix, bias: Weights, `(inputs, outputs)` and `(outputs,)`.
+        shapes: Shapes of the weights and of the biases.
+        numbers: Number of values per record in the inputs, or in the gradients if they are written out.
         length: Length of the slopes of every record.
-        pull_scale: Factor of the slopes of its inputs.
-        leaves: Shape of its output for a record.
+        pull_scale: Factor of the slopes of the layer's inputs.
+        leaves: Shape of the layer's output for a record.
     """
 
     leaves: tuple[int, ...]
@@ -100,7 +100,7 @@ class WholeLayer(ABC):
         self.bias = weights[-self.outputs :]
         both = np.vstack([self.matrix * self.unit, self.bias / LARGEST])
         whole, power = whole_matrix(both, LARGEST, _EXACT)
-        # times a power of two, so that sums stay exact and results are in steps of the table
+        # multiplied by a power of two, so that sums stay exact and results are in steps of the table
         steps = _TANH_STEPS / power
         self._weights = torch.from_numpy(whole[:-1] * steps).float()
         self._offset = torch.from_numpy(LARGEST * whole[-1] * steps).float()
@@ -128,7 +128,7 @@ class WholeLayer(ABC):
             memory: From `forward`.
             scale: `(R,)` value of the integer 1 in the pulled slopes.
         """
-        # small enough that the sum of squares of a record's slopes is exact; four maxima may come from one place
+        # small enough for an exact sum of squares of a record's slopes; four maxima may come from one place
         most = math.sqrt(_SQUARES / (self._places * self.outputs)) / 4 - 1
         factor = min(1.0, most / _EXACT)
         slopes = torch.addcmul(_FULL_SLOPE, left, left, value=-1).mul_(pulled).mul_(factor / LARGEST**2).round_()
@@ -195,7 +195,7 @@ class ConvolutionGradients(WholeLayer):
         return _tanh(largest.permute(0, 2, 3, 1)), Memory(patches.flatten(1, 2), maps, origins)
 
     def pull(self, slopes: torch.Tensor) -> torch.Tensor:
-        # each stretch of `stride` pixels gets slopes from the places that cover it: one product with the required sums
+        # each stretch of `stride` pixels gets slopes from all places that cover it, in one product with these sums
         reach = _pair(tap - 1 for tap in self._taps)
         around = nn.functional.pad(slopes.view(-1, *self._grid, self.outputs), _around(reach))
         stretches = _windows(around, self._taps, (1, 1))
@@ -217,7 +217,7 @@ class ConvolutionGradients(WholeLayer):
         kernels = back.view(self.outputs, *self._kernel, -1)
         kernels = nn.functional.pad(kernels, (0, 0, 0, missing[1], 0, missing[0]))
         parts = kernels.view(self.outputs, self._taps[0], self._stride[0], self._taps[1], self._stride[1], -1)
-        # the first window that covers a pixel has it at its end
+        # a pixel lies at the end of the first window that covers it
         parts = parts.flip(1, 3).permute(1, 3, 0, 2, 4, 5)
         return parts.reshape(math.prod(self._taps) * self.outputs, -1)
 
@@ -229,7 +229,7 @@ class ConvolutionGradients(WholeLayer):
 
 
 def of_public_length(slopes: torch.Tensor, scale: torch.Tensor, length: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return integer slopes `(R, …)` of about this length, and the value of a 1; 0 stays 0. Overwrites its input."""
+    """Return integer slopes `(R, …)` of about this length, and the value of the integer 1. Overwrites its input."""
     lengths = sum_of_squares(slopes).sqrt_()
     factors = torch.where(lengths > 0, length / lengths, 0.0)
     shaped = factors.float().view(-1, *[1] * (slopes.ndim - 1))
@@ -253,7 +253,7 @@ class LayerGradients:
 
     Attributes:
         inputs: `(R, places, inputs)` inputs of the layer, at most 127.
-        slopes: `(R, places, outputs)` slopes of the loss with respect to its outputs.
+        slopes: `(R, places, outputs)` slopes of the loss with respect to the layer's outputs.
         scale: `(R,)` float64. The gradient of the bias is scale · Σ_places slopes, and the gradient of the weights
             scale · unit · Σ_places slopes ⊗ inputs.
     """
@@ -275,7 +275,7 @@ class LayerGradients:
 
     @cached_property
     def squared_norms(self) -> torch.Tensor:
-        """Return ‖gradient‖² in float64, `(R,)`, bit for bit the same at any position of the record."""
+        """Return ‖gradient‖² in float64, `(R,)`, bit for bit the same for a record at any position."""
         if self.slopes.shape[1] == 1:  # ‖s ⊗ a‖ = ‖s‖·‖a‖, so the product need not be written out
             squares = sum_of_squares(self.slopes) * sum_of_squares(self.inputs)
         else:
@@ -289,11 +289,11 @@ class RecordGradients:
     Args:
         network: One of `networks.NETWORKS`: convolutions, each followed by tanh and a 2×2 max pool of stride 1, then
             dense layers followed by tanh, and a final dense layer.
-        shape: Shape of a record in the form that the network takes.
+        shape: Shape of the network's input for a record.
 
     Attributes:
         layers: Integer layers in the network's order.
-        numbers: Count of numbers of a record in the largest array that is written out for it.
+        numbers: Number of values per record in the largest array that is written out.
 
     Raises:
         ValueError: The network has other layers, or images are too large for exact sums.
@@ -377,16 +377,16 @@ class RecordGradients:
 
 
 def _tanh(arguments: torch.Tensor) -> torch.Tensor:
-    """Look up tanh in the table, for arguments in its steps, which are overwritten."""
+    """Look up tanh in the table for arguments in the table's steps, which are overwritten."""
     end = _TANH_STEPS * _TANH_END
     place = arguments.clamp_(-end, end).round_().add_(end).to(torch.int32)
     return _TANH.index_select(0, place.flatten()).view(place.shape)
 
 
 def _windows(images: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> torch.Tensor:
-    """Return numbers under a kernel, `(R, across, down, numbers)`, for images `(R, width, height, channels)`.
+    """Return the numbers under a kernel, `(R, across, down, numbers)`, for images `(R, width, height, channels)`.
 
-    It copies in two steps, first down, then across, because each copied piece is then longer.
+    Copying happens in two steps, first down and then across, because each copied piece is then longer.
     """
     records, width, height, channels = images.shape
     across, down = _pair(

@@ -1,1 +1,1 @@
-"""Private gradient steps, which add the noise to the model itself. Imports no Django."""
+"""Private gradient steps, which add noise to the model itself. Does not import Django."""

@@ -29,21 +29,21 @@ from learning.representations import FittedRepresentation, LinearModel, represen
 
 Floats = NDArray[np.float64]
 
-_CANDIDATES = np.geomspace(0.02, 8.0, 61)  # candidates for the spread of the weights
+_CANDIDATES = np.geomspace(0.02, 8.0, 61)  # candidate values for the spread of the weights
 
 MOST_PUBLIC = 4000
 """Largest number of public points used to compute a step."""
 EARLY = 0.5
 """Share of the steps after which the model starts averaging the parameters."""
 LOOKED = 0.25
-"""Share of the steps after which their releases determine the ridge."""
+"""Share of the steps after which the releases determine the ridge."""
 _RIDGE, _SPREAD_POWER = 5.0, 1.5  # ridge at a spread of 1, in a step's noises, and its growth for smaller spreads
-_ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # growth after a restart, and largest ridge then, in a step's noises
+_ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # growth and largest ridge after a restart, in units of a step's noise
 _LOUD = 50.0  # signal of a plan above which small weights can be distinguished from weights hidden by noise
 _PARAMETER_STEPS = 2.0**24
 _OBSERVED_STEPS = 2.0**40
 _SMALLEST_CURVATURE = 1e-9
-_SAME = 1e-6  # relative differences that solvers of two machines may show
+_SAME = 1e-6  # relative differences between the solvers of two machines
 
 _STATE = "state"
 
@@ -72,7 +72,7 @@ def weights_spread(observed: Floats, matrices: Floats, variance: float) -> float
 
     Args:
         observed: `(F, outputs)` observations.
-        matrices: `(outputs, F, F)`, or `(1, F, F)` if all scores have the same; symmetric.
+        matrices: Symmetric matrices `(outputs, F, F)`, or `(1, F, F)` if all scores have the same matrix.
         variance: Variance of the noise of each number.
 
     >>> round(weights_spread(np.array([[3.0], [-3.0]]), np.eye(2)[None], 1e-6), 1)  # the candidate next to 3
@@ -99,16 +99,17 @@ class Descent:
     """Newton's method with the curvature of public points. The model is the mean over the later half of the steps.
 
     Every noisy gradient is multiplied by the inverse of the public points' curvature at its parameters plus a ridge
-    proportional to the noise. The ridge is large for the first quarter of the steps; then larger released weights make
-    it smaller, see `weights_spread`. If the weights are so small that this ridge was not large enough, the parameters
-    followed noise. The descent then restarts with a larger ridge, at the ridge regression of all releases so far. The
-    mean of the iterates (Polyak and Juditsky 1992) averages the noise of their steps. Everything here is public.
+    proportional to the noise. The ridge is large for the first quarter of the steps; afterwards, the larger the
+    released weights, the smaller the ridge (see `weights_spread`). If the weights are so small that the first ridge was
+    too small, the parameters followed noise. The descent then restarts with a larger ridge, at the ridge regression of
+    all releases so far. The mean of the iterates (Polyak and Juditsky 1992) averages the noise of their steps.
+    Everything here is public.
 
     plan: steps, step size, clipping norm, ridge and the expected people.  points: `(P, d)` coordinates of public
-    points.  length: of a typical point; steps are taken in coordinates in which it is 1.  parameters: `(d + 1,
-    outputs)`.  total: sum of the parameters over the averaged steps.  ridge: of the next step.  observed: `(d + 1,
-    outputs)` mean of the steps' estimates of curvature times best parameters, before the ridge is chosen.  step: number
-    of steps taken.  loss: of a record.
+    points.  length: length of a typical point; steps are taken in coordinates that scale it to 1.  parameters: `(d + 1,
+    outputs)`.  total: sum of the parameters over the averaged steps.  ridge: ridge of the next step.  observed: `(d +
+    1, outputs)` mean of the steps' estimates of curvature times best parameters, before the ridge is chosen.  step:
+    number of steps taken. loss: loss of a record.
     """
 
     plan: StepsPlan
@@ -127,7 +128,7 @@ class Descent:
 
         Args:
             public: `(P, d)` coordinates of public points, evenly sampled if there are more than `MOST_PUBLIC`.
-            outputs: Number of scores of a record; one for each class.
+            outputs: Number of scores of a record, one for each class.
         """
         points = kept_points(public)
         length = float(np.median(np.sqrt((points.astype(np.float64) ** 2).sum(axis=1)))) or 1.0
@@ -151,7 +152,7 @@ class Descent:
     def after(self, noisy_sums: ArrayLike) -> Descent:
         """Return the state after a step that released `(d + 1, outputs)` noisy sums, see `linear.release_sums`.
 
-        The process remembers its last states, because an answer, its release, the calibration and a replay follow the
+        The process caches its last states, because an answer, its release, the calibration and a replay go through the
         same steps.
         """
         key = self._digest(np.asarray(noisy_sums, np.float64))
@@ -164,7 +165,7 @@ class Descent:
         return after
 
     def _digest(self, sums: Floats) -> bytes:
-        """Return a digest of all that determines the state after a step."""
+        """Return a digest of everything that determines the state after a step."""
         plan = replace(self.plan, notes=(), warnings=())
         settings = repr((plan, self.length, self.ridge, self.step, self.loss, sums.shape, self.points.shape))
         digest = hashlib.blake2b(settings.encode())
@@ -181,7 +182,7 @@ class Descent:
             observed, ridge = self._seen(gradient, matrices)
             if ridge > max(self.ridge, self.plan.largest_ridge):
                 moved = self._direction(observed, matrices, ridge / math.sqrt(self._looked))
-        # Linear solvers differ in the last digits between machines; rounding makes the parameters equal.
+        # The last digits of linear solvers differ between machines; rounding makes the parameters equal.
         parameters = np.rint(moved * _PARAMETER_STEPS) / _PARAMETER_STEPS
         total = self.total + parameters if self.step + 1 > self._early else self.total
         return replace(self, parameters=parameters, total=total, ridge=ridge, observed=observed, step=self.step + 1)
@@ -283,7 +284,7 @@ class StepsQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
     ``begin`` is the state before the first step, ``index`` the number of the round, and ``caps`` (promises,) are the
-    caps of the promises in the run's plan, in μ². ``target`` is what is learned, None for classes.
+    caps of the promises in the run's plan, in μ². ``target`` is the target to learn, or None for classes.
     """
 
     plan: StepsPlan
@@ -364,7 +365,7 @@ class StepsQuestion:
         return {"released": np.stack(released), "charge": contributions.charges}
 
     def release(self, part: slice, state: Descent, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
-        if "released" in answers[0]:  # these people answered without others
+        if "released" in answers[0]:  # these people were asked alone
             sums = answers[0]["released"]
         else:
             total = np.sum([answer["sums"] for answer in answers], axis=0)
@@ -386,7 +387,7 @@ class Contributions:
         self._plan, self._weights = plan, plan.level_weights(people.caps)
 
     def at(self, state: Descent) -> NDArray[np.int64]:
-        """Return the unnoised sum (d + 1, C) of the contributions to the step from ``state``, and charge them."""
+        """Return the unnoised sum (d + 1, C) of the contributions to the step from ``state``, and charge for them."""
         sums, _ = step_contributions(
             self._records,
             state.weights,
@@ -400,7 +401,7 @@ class Contributions:
 
     @property
     def charges(self) -> NDArray[np.float64]:
-        """Return each person's charge (H,) so far, in μ²: the difference of the accounts, to match what is left."""
+        """Return each person's charge (H,) so far, in μ²: the difference of the accounts, consistent with them."""
         return self._accounts.spent - self._spent
 
 
@@ -417,7 +418,7 @@ def sums_digest(sums: NDArray[Any]) -> str:
 
 
 def _ridged(matrix: Floats, ridge: float) -> Floats:
-    """Add the ridge, reduced for the intercept: a full one would slow it down, with none noise would move it far."""
+    """Add the ridge, reduced for the intercept: a full ridge would slow it down; without any, noise moves it far."""
     added = np.full(len(matrix), ridge + _SMALLEST_CURVATURE)
     added[-1] *= min(1.0, ridge / matrix[-1, -1])
     return matrix + np.diag(added)
@@ -431,7 +432,7 @@ _POINTS = 3000
 def descent_calibration(
     steps: Sequence[tuple[Descent, NDArray[np.int64]]], final: Descent, public: ArrayLike, *, records: float
 ) -> Calibration:
-    """Return the calibration of the model that a descent produced.
+    """Return the calibration of a descent's model.
 
     Args:
         steps: State before each step, and the `(d + 1, C)` noisy sums that the step released.
@@ -469,10 +470,9 @@ def descent_calibration(
 
 
 def descent_shares(begin: Descent, sums: NDArray[np.int64]) -> list[ClassShare] | None:
-    """Return shares of the classes among the people, from the `(d + 1, C)` noisy sums of a descent's first step.
+    """Return the class shares among the people, from the `(d + 1, C)` noisy sums of a descent's first step.
 
-    None if the chosen noise is so small that an account may not even pay for one step, so that it is unknown who
-    contributed.
+    None if noise is so small that some accounts may not even pay for one step, because contributors are then unknown.
     """
     plan, constant = begin.plan, INTERCEPT / begin.length
     if plan.sigma**2 * plan.largest_cap * max(plan.until.values()) < 1:

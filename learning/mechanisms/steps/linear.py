@@ -1,10 +1,10 @@
 """Holders' contributions to one full-batch gradient step of a linear model, exact in integer arithmetic.
 
-A holder's gradient is the mean over their records of f ⊗ r, where f are the coordinates with the intercept, and r the
-residuals of the loss, which for classes are p - e_y with the model's probabilities p. It is clipped, rounded to
+A holder's gradient is the mean of f ⊗ r over their records, where f are the coordinates with the intercept and r are
+the residuals of the loss, which for classes are p - e_y with the model's probabilities p. It is clipped, rounded to
 multiples of clip_norm / `CLIP_STEPS`, charged by its norm after rounding, and summed. All of this is a deterministic
-function of the holder's own records and of public values, bit for bit (docs/gaussian-accounts.md, condition 5). Every
-product and sum is on integers within 2⁵³, and rounding happens in single operations that IEEE 754 defines to the last
+function of the holder's own records and of public values, bit for bit (docs/gaussian-accounts.md, condition 5). All
+products and sums use integers within 2⁵³, and rounding happens in single operations that IEEE 754 defines to the last
 bit.
 """
 
@@ -39,7 +39,7 @@ _NUMBERS_AT_A_TIME = 2**22
 class Stack:
     """Holders with the same number of records.
 
-    holders: `(m,)` their numbers.  records: `(m, n)` positions of their records.
+    holders: `(m,)` numbers of the holders. records: `(m, n)` positions of their records.
     """
 
     holders: NDArray[np.int64]
@@ -76,7 +76,7 @@ class OwnedRecords:
     def stacks(self, numbers: int) -> Iterator[Stack]:
         """Yield all holders with records in stacks; a holder with very many records gets a separate stack.
 
-        A stack has at most `_RECORDS_AT_A_TIME` records, or one holder.
+        A stack has at most `_RECORDS_AT_A_TIME` records, or a single holder.
 
         Args:
             numbers: Size of a contribution, which limits the number of holders in a stack.
@@ -111,8 +111,8 @@ def owned_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: Array
 
     Args:
         x: `(N, …)` records.
-        y: `(N,)` class numbers. A record whose number is not a class or not finite contributes nothing. It raises no
-            error, because an error would reveal it.
+        y: `(N,)` class numbers. A record with an invalid class or with values that are not finite contributes nothing.
+            It raises no error, because an error would reveal it.
         holder: `(N,)` in 0 … H - 1.
         identity: `(H,)`, see `OwnedRecords`.
 
@@ -136,7 +136,7 @@ CLIP_STEPS = 2**18
 """Contributions and released sums consist of multiples of clip_norm / CLIP_STEPS."""
 
 _MEAN_STEPS = RESIDUAL_STEPS // 2**7  # for a mean gradient, so that its squared norm stays below 2⁵³
-_ROUNDED = 1.0 - 2.0**-40  # more than single operations can round up
+_ROUNDED = 1.0 - 2.0**-40  # allowance for rounding up in single operations
 
 
 def step_contributions(
@@ -154,7 +154,7 @@ def step_contributions(
     Args:
         weights: `(d + 1, outputs)` public weights, for unscaled coordinates (up to 127), the last for
             `records.INTERCEPT`.
-        clip_norm: Largest norm of a contribution, in units of coordinates times residuals.
+        clip_norm: Largest norm of a contribution, in units of the product of coordinates and residuals.
         accounts: Accounts of the H holders, which are charged. A contribution that an account cannot pay for is left
             out and costs nothing.
         sigma: Noise multiplier. The sum must be released with noise of σ·`CLIP_STEPS`, see `release_sums`.
@@ -167,7 +167,7 @@ def step_contributions(
         if a contribution was refused. Both are secret.
 
     Raises:
-        ValueError: Records are not coordinates, weights are not finite, or a level's weight is out of range.
+        ValueError: Records are not coordinates, weights are not finite, or a level weight is out of range.
     """
     matrix = np.asarray(weights, np.float64)
     if not np.isfinite(matrix).all():
@@ -212,7 +212,7 @@ class Scores:
     """Linear model on integer features of at most 127.
 
     Args:
-        weights: `(features, outputs)`, rounded to a multiple of a power of two for which scores are exact.
+        weights: `(features, outputs)`, rounded to multiples of a power of two for which scores are exact.
     """
 
     def __init__(self, weights: Floats) -> None:
@@ -237,7 +237,7 @@ def _parts(scores: Scores, loss: Loss, records: OwnedRecords, stack: Stack) -> P
 
 
 def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
-    """Return contributions of holders with one record: ‖f ⊗ r‖ = ‖f‖·‖r‖, so their products need not be written out."""
+    """Return contributions of holders with one record, without writing out products, because ‖f ⊗ r‖ = ‖f‖·‖r‖."""
     ((features, residuals),) = blocks
     points, parts = features[:, 0], residuals[:, 0]
     squares = (points**2).sum(axis=1)
@@ -267,7 +267,7 @@ def _means(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
 
 
 def _factors(lengths: Floats, allowance: Floats, unit: float, shares: Floats) -> Floats:
-    """Return the unit of gradients in steps, at most `unit`, reduced to limit rounded norms to a share of the clip.
+    """Return the unit of gradients in steps: `unit`, reduced as needed to limit rounded norms to a share of the clip.
 
     allowance: possible lengthening of a gradient by rounding.
     """

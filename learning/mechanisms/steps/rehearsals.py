@@ -1,18 +1,18 @@
-"""Planned steps on public points that stand in for people: forecast of a round, and adjustment to its noise.
+"""Planned steps on public points that stand in for people: forecast of a round, and adjustment for its noise.
 
 *Forecast.* Two thirds of up to 3,000 public points stand in for all the expected people, with the planned noise. The
-others test the model; if there are few points, each third does so in turn. With labels of public points, this rehearses
-the round and forecasts how many points will be right if holders' records are distributed like the public points.
-Without labels, the points are put into as many clusters as there are classes, to see how much of an easy task of this
+others test the model; if there are few points, each third is used for testing in turn. With labels of public points,
+this rehearses the round and forecasts how many points will be right if holders' records are distributed like the public
+points. Without labels, the points are put into as many clusters as there are classes, to see how an easy task of this
 size survives the noise. Real classes are harder to distinguish than clusters, so a forecast from clusters is an upper
 bound.
 
-*Adjustment* of a linear model of numbers, times or labels. The noise of the steps' releases and the public points are
-known, so the effect of steps on a known model can be tested. Targets for the expected number of people are drawn from
-the current model, with records like the public points, and the planned steps are repeated with noise and clipping. Each
+*Adjustment*, for a linear model of numbers, times or labels. The public points and the noise of the releases are known,
+so the effect of the steps on a known model can be tested. Targets for the expected number of people are drawn from the
+current model, with records like the public points, and the planned steps are repeated with noise and clipping. Each
 score is then mapped by the line that predicts the known model's scores from the learned ones (its slope is below 1 if
-noise has inflated scores). Because the model that targets are drawn from is itself noisy, this is repeated with the
-adjusted one.
+noise has inflated scores). Because targets are drawn from a model that is itself noisy, this is repeated with the
+adjusted model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 _PEOPLE = 5000
 _ROUNDS = 2
 _MOST = 1.5
-_SEED = 0  # a test run protects nobody, and the same releases must give the same model
+_SEED = 0  # a fixed seed, because test runs protect nobody and the same releases must give the same model
 
 _POINTS = 3000
 
@@ -50,7 +50,7 @@ def rehearsed(
 ) -> Descent:
     """Return the state after all steps if points `(n, d)` with targets `(n,)` stand in for the planned people.
 
-    Each point represents several people, or a part of one. Without ``noise`` the sums stay exact.
+    Each point represents several people or a fraction of a person. Without ``noise``, the sums stay exact.
     """
     everyone, copies = np.arange(len(points)), begin.plan.people / len(points)
     records, accounts = (
@@ -95,7 +95,7 @@ def descent_adjustment(final: Descent, target: Target) -> Floats:
 def forecast_steps(
     plan: StepsPlan, public: ArrayLike, n_classes: int, *, labels: ArrayLike | None = None
 ) -> tuple[Forecast, ...]:
-    """Forecast the share of points that the round's model gets right, and its area under the curve for two classes.
+    """Forecast the share of points that the round's model gets right and, for two classes, its area under the curve.
 
     Args:
         public: `(P, d)` coordinates of public points, at least three.
@@ -114,7 +114,7 @@ def forecast_steps(
             state = rehearsed(begin, points[learned], truth[learned], noise)
             scores = _scores(points[judged], state.learned)
             right[place] += (scores.argmax(axis=1) == truth[judged]).sum()
-            if n_classes == 2:  # calibration keeps the order of probabilities
+            if n_classes == 2:  # calibration preserves the order of probabilities
                 areas[place].append(area(scores - scores[:, :1], truth[judged]))
     judged_by, stand_ins = sum(len(judged) for _, judged in divided), len(divided[0][0])
     noisy, noiseless = (float(share) for share in right / judged_by)
@@ -129,12 +129,12 @@ def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target
     """Forecast the measure that decides whether a target's model is published, for people like the points.
 
     The model is adjusted in the planned way. The interval is the measure's interval on the test points, widened by the
-    possible effect of the choice of the other points.
+    possible effect of the choice of stand-ins.
 
     Args:
         public: `(P, d)` coordinates of public points.
         codes: `(P,)` targets of the points.
-        target: What is learned.
+        target: Target to learn.
 
     Returns:
         None if there are too few points to estimate the measure.

@@ -23,7 +23,8 @@ from learning.representations import MOST_COMPONENTS, Encoded, Evened, Represent
 
 MOST_STEPS = 10_000
 LARGEST_SIGMA = 4096.0
-"""Largest noise multiplier: a clipping norm has 2¹⁸ steps; noise beyond 2³⁰ hardly leaves sites a finer unit."""
+"""Largest noise multiplier: a clipping norm is 2¹⁸ steps, and beyond 2³⁰ steps, sites hardly have a finer unit.
+"""
 
 BY_RULE = gettext_noop("Leave empty to let a rule choose it.")
 UNSET = gettext_noop("chosen by rule")
@@ -42,10 +43,10 @@ COUNTED = 0.1
 ROWS = 10_000
 """Number of rows drawn from these counts; it does not affect the charge."""
 
-_FEW = 15.0  # signal-to-noise ratio below which models were much worse than without noise
+_FEW = 15.0  # signal below which models were much worse than without noise
 _STRONG = 5000.0
 _SMALLEST_WEIGHT = 1e-6
-_ROUNDING = 1.0 + 1e-9  # factor of σ, so that an account can pay for all steps whatever the last digit of a quotient
+_ROUNDING = 1.0 + 1e-9  # factor of σ, so that accounts can pay for all steps regardless of the last digit of a quotient
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Steps(StepChoices):
     )
 
     def placed(self, points: NDArray[Any], strength: float) -> Steps:
-        """Return the same choices with a named representation, chosen by the rule if it was left open.
+        """Return the same choices with a representation, which is chosen by the rule if it was left open.
 
         points: public, `(n, *shape)`.  strength: `strength_of` the people. A smaller strength gives the columns of a
         table fewer thresholds, magnifies small variances less, and reduces the number of components of texts and of
@@ -136,7 +137,7 @@ class Steps(StepChoices):
 def steps_space(shape: tuple[int, ...]) -> Representation:
     """Return the usual representation for gradient steps on records of this shape.
 
-    It has more coordinates than votes need; directions of small spread, where noise dominates, stay small.
+    It has more coordinates than needed for votes; directions with a small spread, where noise dominates, stay small.
     """
     return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Thresholds()
 
@@ -145,13 +146,13 @@ def steps_space(shape: tuple[int, ...]) -> Representation:
 class StepsPlan(Stored):
     """Round of full-batch steps. All of it is public.
 
-    sigma: noise multiplier, the same for all steps.  steps: number of steps.  clip_norm: for a holder's gradient, if
-    points have norm 1.  step_size: 1 is Newton's.  ridge: smallest addition to the curvature of public points.
-    largest_ridge: initial addition; if it turns out to be too small, see `descent.Descent`.  largest_cap: μ² of the
-    most lenient level, see `level_weights`.  people: sum of all holders' weights, from public head counts.  strength:
-    see `strength_of`.  signal: information from all people about one number, in standard deviations of its noise over
-    the whole round, divided by the root of the count of numbers.  until: largest share of the cap that this round uses,
-    by level, without earlier rounds.  notes: for plan and card.  warnings: problems to expect.
+    sigma: noise multiplier, the same for all steps.  steps: number of steps. clip_norm: clipping norm of a holder's
+    gradient if points have norm 1. step_size: 1 is Newton's.  ridge: smallest addition to the curvature of public
+    points. largest_ridge: initial addition (for the case that it is too small, see `descent.Descent`).  largest_cap: μ²
+    of the most lenient level, see `level_weights`.  people: sum of all holders' weights, from public head counts.
+    strength: see `strength_of`.  signal: information from all people about one number, in standard deviations of its
+    noise over the whole round, divided by the root of the count of numbers.  until: largest share of the cap used by
+    this round without earlier rounds, by level. notes: notes for plan and card. warnings: expected problems.
     """
 
     sigma: float
@@ -174,7 +175,7 @@ class StepsPlan(Stored):
         return self.sigma * self.clip_norm / self.people
 
     def level_weights(self, caps: ArrayLike) -> NDArray[np.float64]:
-        """Return the factor of clipped gradients of holders with these caps (whole caps in μ²): √(cap / largest cap).
+        """Return the factor for clipped gradients of holders with these caps (whole caps in μ²): √(cap / largest cap).
 
         With this factor, no account is used up before the last step because of other people's larger caps.
         """
@@ -195,7 +196,7 @@ def plan_steps(
     Args:
         levels: At least one level, with caps and noisy or public head counts.
         dimensions: Number of coordinates d of a point, without the intercept.
-        n_classes: Number of scores of a record; one for each class.
+        n_classes: Number of scores of a record, one for each class.
         share: Share of every cap that this round may use, without earlier rounds.
         steps: Manual choices; the rules decide everything else.
         loss: Loss of a record, which has a usual clipping norm.
@@ -239,14 +240,14 @@ def plan_steps(
 
 
 def strength_of(levels: Sequence[PlannedLevel], *, share: float, steps: Steps) -> float:
-    """Return the number of people times the μ the round may spend of the largest cap, the input of a round's rules."""
+    """Return the number of people times the μ of the largest cap's share, on which the rules for a round depend."""
     largest, count = max(level.cap for level in levels), steps.steps or STEPS
     spending = math.sqrt(min(count / _sigma(count, share * largest, steps) ** 2, share * largest))
     return float(_people(levels) * spending)
 
 
 def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
-    """Return the warning about too few people, if no forecast shows it: see `learning.forecasts.few_people`."""
+    """Return the warning about too few people if there is no forecast; see `learning.forecasts.few_people`."""
     if plan.signal >= _FEW:
         return ()
     text = gettext_noop(
@@ -261,7 +262,7 @@ def _ridges(strength: float, n_classes: int, loss: Loss) -> tuple[float, float]:
     """Return the smallest and the largest ridge in units of a step's noise.
 
     The smallest is larger for few people, because more directions then contain only noise. For classes, the releases
-    decide between the two, see `descent.Descent`.
+    determine a ridge between these; see `descent.Descent`.
     """
     least = max(RIDGE * math.sqrt(n_classes), 0.0 if strength > _STRONG else LEAST_RIDGE)
     return least, max(least, LARGEST_RIDGE) if loss.centred else least

@@ -1,1 +1,1 @@
-"""Synthetic rows drawn from counts of columns, of pairs and along a tree of columns. Imports no Django."""
+"""Synthetic rows drawn from counts of columns, pairs of columns, and a tree of columns. Does not import Django."""

@@ -1,4 +1,4 @@
-"""Model of records: classes, and a tree of columns in which each depends on its class and its parent.
+"""Model of records: classes, and a tree of columns that depend on the class and on their parent.
 
 Noisy counts determine the groups of cells, and the pairs of columns to count next. Counts are shrunk towards their
 expectations as much as the noise requires.
@@ -27,8 +27,8 @@ _FITTINGS = 20
 def grouped(column: CountedColumn, counts: Numbers, smallest: float) -> CountedColumn:
     """Return the column with its cells in groups that contain about ``smallest`` or more.
 
-    Adjacent bins of numbers are joined, and rare values of other columns share a group. *Not known* in a column of
-    numbers is a separate group.
+    Adjacent bins of numbers are joined, and rare values of other columns share a group. In a numeric column, *Not
+    known* is a separate group.
 
     Args:
         column: Column with all its cells.
@@ -141,7 +141,7 @@ def shrunk(counts: Numbers, expected: Numbers, variance: Numbers | float) -> Num
 def fitted(table: Numbers, rows: Numbers, columns: Numbers) -> Numbers:
     """Return the closest table (R, C) in relative entropy, at least 0, with these margins (Deming, Stephan 1940).
 
-    Both margins have the same total. An empty row or column is filled as if the two were independent.
+    Both margins have the same total. Empty rows and columns are filled as if rows and columns were independent.
     """
     total = float(rows.sum())
     if total <= 0:
@@ -162,8 +162,8 @@ class TreeModel:
         columns: Columns in groups.
         edges: Edges, parents before children, the root first.
         classes: (classes,) probabilities.
-        of_groups: For each column, probabilities (classes, parent's groups, groups), for the root (classes, groups), of
-            its group given class and parent.
+        of_groups: For each column, probabilities of its group given class and parent: (classes, parent's groups,
+            groups), or (classes, groups) for the root.
         of_cells: For each column, probabilities (classes, cells) of a cell given class and group.
     """
 
@@ -259,14 +259,14 @@ def _scaled(counts: Numbers, total: float) -> Numbers:
 
 
 def _given(counts: Numbers) -> Numbers:
-    """Return probabilities along the last axis; equal ones if all counts are 0."""
+    """Return probabilities along the last axis, which are equal if all counts are 0."""
     totals = counts.sum(axis=-1, keepdims=True)
     alike = np.full_like(counts, 1 / counts.shape[-1])
     return np.divide(counts, totals, out=alike, where=totals > 0)
 
 
 def _cells(column: CountedColumn, histogram: Numbers, margin: Numbers, variance: float) -> Numbers:
-    """Return each cell's part of its group in its class, (classes, cells)."""
+    """Return each cell's share of its group within its class, (classes, cells)."""
     groups = np.array(column.groups)
     sizes = np.bincount(groups, minlength=column.size)
     cells = np.zeros_like(histogram)

@@ -1,6 +1,6 @@
 """Choices and plan of synthetic rows, the tables of each of three rounds, and the rows drawn from released counts.
 
-The plan depends on caps and head counts, the tables on the schema and earlier rounds' releases, and the rows only on
+The plan depends on caps and head counts; the tables depend on the schema and earlier releases; the rows depend on
 releases.
 """
 
@@ -52,11 +52,12 @@ from learning.mechanisms.synthesis.model import (
 MOST_ROWS = 200_000
 
 SHARES = (0.10, 0.15, 0.75)
-"""Parts of the run's share for every column against the classes, for every pair of columns, and for the tree."""
+"""Parts of the run's share for tables of every column with the classes, of every pair of columns, of the tree.
+"""
 MOST_COLUMNS = 100
 
 MOST_COARSE, MOST_FINE = 8, 96
-"""Groups contain at least one in this many people: for counting pairs, and for counting the tree."""
+"""Groups contain at least one in this many people for counting pairs, and one in this many for counting the tree."""
 PAIRS_DISTANCE = gettext_noop("distance across all pairs of columns that is due to noise, 0 to 1")
 
 _SPARE = 2  # groups for unknown and for rare values
@@ -70,7 +71,7 @@ _FEW = 8.0
 Numbers = NDArray[np.float64]
 ROUNDS = 3
 
-# A group contains at least one in this many people, and this many standard deviations of the tables' noise.
+# A group contains at least one in this many people and at least this many standard deviations of the tables' noise.
 _COARSE = (MOST_COARSE, 2.0)
 _FINE = (MOST_FINE, 10.0)
 
@@ -104,8 +105,7 @@ class SynthesisPlan:
     """Plan of the three rounds.
 
     Attributes:
-        rounds: Plan of each round. Its ``cells`` are its number of tables, because their cells depend on the round
-            before.
+        rounds: Plan of each round. Its ``cells`` are the number of tables, because cells depend on the previous round.
     """
 
     rounds: tuple[CountsPlan, ...]
@@ -144,7 +144,7 @@ def synthesis_plan_from_json(rounds: Sequence[Mapping[str, Any]]) -> SynthesisPl
 
 
 def is_counted(planned: Mapping[str, Any]) -> bool:
-    """Return whether a stored round of a run is one of these.
+    """Return whether a stored round of a run is a round of this plan.
 
     >>> is_counted({"marginals": {}, "until": 0.1}), is_counted({"plan": {}, "until": 1.0})
     (True, False)
@@ -157,7 +157,7 @@ def plan_synthesis(
 ) -> SynthesisPlan:
     """Plan noise that uses the whole share of people with the largest cap.
 
-    In a round of T tables, everybody adds a vector of norm at most √T times their weight √(cap / largest).
+    In a round of T tables, each person adds a vector of norm at most √T times their weight √(cap / largest).
 
     Args:
         levels: Promises with their caps and head counts; at least one head count is above 0.
@@ -165,7 +165,7 @@ def plan_synthesis(
         rows: Number of rows to draw; None for the number of people.
 
     Raises:
-        ValueError: There are too few or too many columns, or the noise is more than can be drawn.
+        ValueError: There are too few or too many columns, or the noise is larger than can be drawn.
 
     >>> plan = plan_synthesis([PlannedLevel("ALL", 0.0625, 1000.0)], columns=4, share=1.0, rows=None, bins=9)
     >>> [round(each.sigma, 1) for each in plan.rounds], [each.cells for each in plan.rounds], plan.rows
@@ -193,7 +193,7 @@ def plan_synthesis(
 
 
 def forecast_rows(plan: SynthesisPlan, sizes: Sequence[int], classes: int) -> Forecast:
-    """Forecast the largest effect of noise over all pairs of columns, before anybody is charged.
+    """Forecast the largest effect of noise over all pairs of columns, before anyone is charged.
 
     Args:
         sizes: Number of cells of each column.
@@ -205,7 +205,7 @@ def forecast_rows(plan: SynthesisPlan, sizes: Sequence[int], classes: int) -> Fo
 
 
 def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
-    """Return notes about synthetic rows for the people who approve them."""
+    """Return notes about synthetic rows for the person who approves them."""
     last = plan.rounds[-1]
     notes = [
         Sentence(
@@ -239,7 +239,7 @@ class Marginals:
     Attributes:
         schema: Schema of the records, which declares classes.
         caps: Caps of the promises in the run's plan, in μ².
-        released: Sums of each round so far, in `PERSON`.
+        released: Sums of each round so far, in units in which a person of weight 1 is `PERSON`.
     """
 
     schema: TabularSchema
@@ -272,12 +272,12 @@ class Marginals:
 
     @cached_property
     def coarse(self) -> tuple[CountedColumn, ...]:
-        """Columns in the groups used to count pairs."""
+        """Columns with the groups used to count pairs."""
         return self._grouped(*_COARSE, self.plan.rounds[1].sigma)
 
     @cached_property
     def fine(self) -> tuple[CountedColumn, ...]:
-        """Columns in the groups used to count the tree."""
+        """Columns with the groups used to count the tree."""
         return self._grouped(*_FINE, self.plan.rounds[2].sigma)
 
     @cached_property
@@ -327,7 +327,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class Marginal:
-    """Measured table: its columns, its cells, the error of a count 95 times in 100, and the distance of the rows.
+    """Measured table: columns, cells, the error that 95 in 100 counts do not exceed, and the distance of the rows.
 
     ``distance`` is the total variation between the rows and the released table, including its noise.
     """
@@ -345,8 +345,8 @@ class Description:
     Attributes:
         columns: Names, the classes last.
         marginals: Tables measured along the tree.
-        pairs: Mean total variation of all pairs of columns within classes, between the rows and the released tables.
-        noise: Part of ``pairs`` that is due to noise in the released tables, computed from the size of the noise.
+        pairs: Mean total variation between the rows and the released tables, over all pairs of columns within classes.
+        noise: Part of ``pairs`` due to noise in the released tables, computed from its standard deviation.
     """
 
     columns: tuple[str, ...]
@@ -364,7 +364,7 @@ class Description:
 
 
 class RowsDescription(Protocol):
-    """Description of rows: the names of their ``columns``, the classes last, and more."""
+    """Description of rows, which includes the names of their ``columns``, the classes last."""
 
     @property
     def columns(self) -> tuple[str, ...]: ...
@@ -377,7 +377,7 @@ S = TypeVar("S", bound=RowsDescription)
 
 @dataclass(frozen=True, eq=False)
 class SyntheticRows(Generic[S]):
-    """Drawn rows: encoded records ``x`` (n, …), their ``classes`` (n,), and a description in ``description``."""
+    """Drawn rows: encoded records ``x`` (n, …), their ``classes`` (n,), and a ``description``."""
 
     schema: TabularSchema
     x: NDArray[np.float32]
@@ -391,14 +391,14 @@ class SyntheticRows(Generic[S]):
         return self.description.to_json()
 
     def values(self) -> Iterator[list[str]]:
-        """Yield the values of each column as they are written in files."""
+        """Yield the values of each column in the form used in files."""
         start = 0
         for column in self.schema.features:
             yield _written(column, self.x[:, start : start + len(column.features)])
             start += len(column.features)
 
     def to_csv(self) -> str:
-        """Return a heading and a line for each row in the schema's file format, safe from spreadsheet formulas."""
+        """Return a header and a line per row in the schema's file format, protected against spreadsheet formulas."""
         text = io.StringIO()
         columns = [*self.values(), [self.schema.classes[number] for number in self.classes.tolist()]]
         lines = CsvWriter(text)
@@ -408,7 +408,7 @@ class SyntheticRows(Generic[S]):
 
 
 def _written(column: Any, encoded: NDArray[np.float32]) -> list[str]:
-    """Return values of a column as they are written in files."""
+    """Return values of a column in the form used in files."""
     missing = column.missing[0] if column.missing else ""
     if isinstance(column, NumericColumn):
         unknown = encoded[:, 1] > 0 if column.missing else np.zeros(len(encoded), bool)
@@ -422,9 +422,9 @@ def _written(column: Any, encoded: NDArray[np.float32]) -> list[str]:
 
 
 def rows_draw(marginals: Marginals, noisier: float = 1.0) -> SyntheticRows[Description]:
-    """Draw rows from the model of all rounds, with a seed that is derived from the releases.
+    """Draw rows from the model based on all rounds, with a seed derived from the releases.
 
-    The noise of the releases is that of the questions times ``noisier``.
+    The noise of the releases is ``noisier`` times the noise in the questions.
     """
     digest = content_digest({str(number): sums for number, sums in enumerate(marginals.released)})
     rng = np.random.default_rng(int(hashlib.sha256(digest.encode()).hexdigest(), 16))
@@ -455,7 +455,7 @@ def cells_encode(
 ) -> None:
     """Write values in these ``cells`` (n,) of a column into the encoded records ``x`` (n, …).
 
-    A number is drawn uniformly within its bin; in the first bin it is the smallest number, so that many zeros stay
+    A number is drawn uniformly within its bin; in the first bin, it is the smallest number, so that many zeros stay
     zero.
     """
     bins = len(column.edges) - 1
@@ -493,7 +493,7 @@ def _distances(
 def _counted(
     classes: NDArray[np.int64], number: int, columns: list[CountedColumn], rows: list[NDArray[np.int64]]
 ) -> NDArray[np.float64]:
-    """Return the same table, counted over the rows."""
+    """Return the same table, counted from the rows."""
     place, size = classes, number
     for column, cells in zip(columns, rows, strict=True):
         place, size = place * column.size + np.array(column.groups)[cells], size * column.size
@@ -501,7 +501,7 @@ def _counted(
 
 
 def _distance(released: NDArray[np.float64], counted: NDArray[np.float64]) -> float:
-    """Return the total variation distance of two tables as distributions."""
+    """Return the total variation distance between two tables as distributions."""
     counts = at_least_zero(released.ravel())
     if counts.sum() <= 0:
         return 1.0
