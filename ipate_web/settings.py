@@ -539,13 +539,13 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": (
         "Propose runs and follow them; fetch released labels, model cards, student models and predictions. "
         "Create a token on the page “API tokens” and send it with every request: `Authorization: Bearer ipate_…`. "
-        "What the API returns depends on your role in each study; anything you may not see gives 404.\n\n"
-        f"Limits: {_RATES['user']} requests for each user, {_RATES['anon']} for each address without a token, and "
-        f"{_RATES['predict']} predictions. The `RateLimit` header of every response says what is left; above "
-        "the limit, it is 429 with `Retry-After`.\n\n"
-        "Versions: within version 1, fields and operations are only added. One that will be removed is marked as "
-        "deprecated here for at least a year, and until then its responses have the headers `Deprecation` (RFC 9745) "
-        "and `Sunset` (RFC 8594) with the day of its end.\n\n"
+        "What the API returns depends on your role in each study; the response is 404 for anything you may not see.\n\n"
+        f"Limits: {_RATES['user']} requests for each user, {_RATES['anon']} for each IP address without a token, and "
+        f"{_RATES['predict']} predictions. The `RateLimit` header of every response shows how many requests you have "
+        "left. Above the limit, the response is 429 with a `Retry-After` header.\n\n"
+        "Versions: within version 1, fields and operations are only added. Before one is removed, it is marked as "
+        "deprecated here for at least a year. During this time, responses have the headers `Deprecation` (RFC 9745) "
+        "and `Sunset` (RFC 8594), which give the date of its removal.\n\n"
         "Errors are problem documents (RFC 9457), whose `type` is one of those listed at /docs/errors.html."
     ),
     "SERVERS": [{"url": SITE_URL, "description": "This site"}],

@@ -72,19 +72,23 @@ class Forecast(Stored):
     ]
     value: Annotated[float | None, Field(description="Expected share; null if only bounds are known.")]
     low: Annotated[
-        float, Field(description="Lower end of the interval that, 95 times in 100, contains the share measured later.")
+        float,
+        Field(description="Lower end of the interval that contains the share measured later with 95 % probability."),
     ]
-    high: Annotated[float, Field(description="Upper end of that interval.")]
-    noiseless: Annotated[float, Field(description="Same forecast without any noise.")]
+    high: Annotated[float, Field(description="Upper end of the same interval.")]
+    noiseless: Annotated[float, Field(description="The same forecast without noise.")]
     judged: Annotated[
-        int, Field(description="Number of labelled points behind the forecast; 0 if it rests on an assumption.")
+        int,
+        Field(
+            description="Number of labelled points that the forecast is based on; 0 if it is based on an assumption."
+        ),
     ]
-    rests_on: Annotated[Sentence, Field(description="Basis of the forecast, in words.")]
+    rests_on: Annotated[Sentence, Field(description="Explanation of what the forecast is based on.")]
     measure: Annotated[
         str,
         MAY_BE_MISSING,
         Field(
-            description="Measure that is forecast instead of a share of correct results, such as R², or the area "
+            description="Measure that is forecast instead of the share of correct results, such as R², or the area "
             "under the curve for a two-class model."
         ),
     ] = ""

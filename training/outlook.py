@@ -35,8 +35,8 @@ class GroupCost(Stored):
 
     name: str
     people: Annotated[int, Field(description="Number of people in the group, public or noisy.")]
-    promised: Annotated[float, Field(description="ε that each of them was promised for everything together.")]
-    most: Annotated[float, Field(description="Largest ε that this run by itself may use for each of them.")]
+    promised: Annotated[float, Field(description="Total ε that was promised to each of these people.")]
+    most: Annotated[float, Field(description="Largest ε that this run alone may use for each of these people.")]
     used: Annotated[
         float | None, Field(description="Upper bound on the ε that the run has used; null before it uses any.")
     ] = None
@@ -46,15 +46,16 @@ class GroupCost(Stored):
 class Result(Stored):
     """Result of a run that has ended."""
 
-    amount: Annotated[int, Field(description="Number of labels, steps, cells or rows that it released.")]
+    amount: Annotated[int, Field(description="Number of labels, steps, cells or rows that the run released.")]
     value: Annotated[
         float | None, Field(description="Measured value of the quantity in `forecast`; null if none was measured.")
     ]
     inside: Annotated[
-        bool | None, Field(description="Whether it lies in the interval, allowing for rounding; null if unknown.")
+        bool | None,
+        Field(description="Whether the measured value lies in the interval, allowing for rounding; null if unknown."),
     ]
-    minutes: Annotated[int | None, Field(description="Minutes from its approval to its end.")]
-    reason: Annotated[str, Field(description="Why it ended, or has no model; may be empty.")] = ""
+    minutes: Annotated[int | None, Field(description="Minutes from the run's approval to its end.")]
+    reason: Annotated[str, Field(description="Reason why the run ended or has no model; may be empty.")] = ""
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,15 @@ class Outlook(Stored):
     amount: Annotated[int, Field(description="Largest number of `unit` that the run releases.")]
     affordable: Annotated[
         int | None,
-        Field(description="Minimum number of labels that budgets pay for; null if budgets cannot end the run."),
+        Field(description="Minimum number of labels that the budgets cover; null if budgets cannot end the run."),
     ]
     unit: Annotated[str, Field(json_schema_extra={"enum": list(UNITS)}, description="Unit of `amount`.")]
     forecast: Annotated[
         Forecast | None,
         Field(
-            description="Expected measure of the model, or else of the labels or table, with an interval that contains "
-            "the later measurement 95 times in 100, and the baseline `majority`; null if there is no forecast."
+            description="Expected quality of the model or, if there is none, of the labels or table; null if there is "
+            "no forecast. The interval contains the later measurement with 95 % probability, and `majority` is the "
+            "baseline."
         ),
     ]
     costs: Annotated[
@@ -84,9 +86,12 @@ class Outlook(Stored):
     ]
     minutes: Annotated[
         int | None,
-        Field(description="Median duration of the study's earlier runs by this method, in minutes; null if none."),
+        Field(
+            description="Median duration, in minutes, of the study's earlier runs with this method; null if there are "
+            "none."
+        ),
     ]
-    doubts: Annotated[tuple[Sentence, ...], Field(description="Reasons why the run may give nothing useful.")]
+    doubts: Annotated[tuple[Sentence, ...], Field(description="Reasons why the run may not produce anything useful.")]
     result: Annotated[Result | None, Field(description="Actual results; null until the run has ended.")] = None
 
 

@@ -1,4 +1,4 @@
-"""Endpoints of alliances and of runs over sites, at the hub and at a site."""
+"""Endpoints of alliances and of runs across sites, at the hub and at a site."""
 
 from typing import Any
 from uuid import UUID
@@ -69,12 +69,12 @@ class RenewalSerializer(serializers.Serializer):
     """A site's key that is waiting to be replaced."""
 
     site = serializers.CharField()
-    former = serializers.CharField(help_text="Fingerprint of the key that is in force.")
+    former = serializers.CharField(help_text="Fingerprint of the current key.")
     fingerprint = serializers.CharField(help_text="Fingerprint of the new key; empty until the site has registered it.")
 
 
 class AllianceSerializer(serializers.Serializer):
-    """An alliance, as the hub or this site knows it."""
+    """An alliance, as seen by the hub or by this site."""
 
     id = serializers.IntegerField(source="pk")
     key = serializers.UUIDField(help_text="Identifier of the alliance, the same at the hub and at every site.")
@@ -95,7 +95,7 @@ class AllianceSerializer(serializers.Serializer):
     )
     last_contact = MinuteField(
         allow_null=True,
-        help_text="Time of the hub's last answer, to the minute; null before the first, and at the hub.",
+        help_text="Time of the hub's last response, to the minute; null before the first, and at the hub.",
     )
     problem = serializers.SerializerMethodField(
         help_text="Reason why this site's last contact with the hub failed; empty if it succeeded, and at the hub."
@@ -103,7 +103,7 @@ class AllianceSerializer(serializers.Serializer):
     sites = serializers.SerializerMethodField()
     proposals = serializers.SerializerMethodField()
     renewals = serializers.SerializerMethodField(
-        help_text="New keys that operators on this side have to compare and confirm."
+        help_text="New keys that operators of this study must compare and confirm."
     )
 
     def get_hub_fingerprint(self, alliance: Alliance) -> str:
@@ -138,7 +138,7 @@ class _OfDatasetsSerializer(StrictSerializer):
 
 
 class JointProposalSerializer(_OfDatasetsSerializer):
-    """A run over sites, proposed at their hub."""
+    """A run across sites, proposed at the hub."""
 
     title = serializers.CharField(max_length=200)
     purpose = serializers.CharField(required=False, allow_blank=True)
@@ -162,7 +162,7 @@ class JointProposalSerializer(_OfDatasetsSerializer):
 
 
 class TakingSerializer(_OfDatasetsSerializer):
-    """Datasets a site uses to accept a proposal."""
+    """Datasets that a site will use when it accepts a proposal."""
 
     private_dataset = IdField(queryset=Dataset.objects.none())
     test_dataset = IdField(queryset=Dataset.objects.none(), required=False, allow_null=True)
@@ -185,7 +185,9 @@ class JointQuestionSerializer(serializers.Serializer):
     participants = serializers.IntegerField(help_text="Number of sites that were asked.")
     endorsed = serializers.IntegerField(help_text="Number of sites that have endorsed the question.")
     state = serializers.ChoiceField(["open", "total", "ended"])
-    ended = serializers.SerializerMethodField(help_text="Reason why it ended without a total; empty if it did not.")
+    ended = serializers.SerializerMethodField(
+        help_text="Reason why the question ended without a total; otherwise empty."
+    )
     opened_at = MinuteField(help_text="Time the question was opened, to the minute.")
     answered_at = MinuteField(
         allow_null=True,
@@ -205,7 +207,7 @@ class JointQuestionSerializer(serializers.Serializer):
 
 
 class JointRunSerializer(serializers.Serializer):
-    """Questions and releases of a run over sites, and the sites it is waiting for."""
+    """Questions and releases of a run across sites, and the sites that the run is waiting for."""
 
     alliance = serializers.IntegerField(source="alliance.pk")
     is_hub = serializers.BooleanField()
@@ -253,13 +255,16 @@ class StudyAlliances(ApiView):
 class StudyAlliance(ApiView):
     @operation("An alliance", "alliances", AllianceSerializer)
     def get(self, request: Request, slug: str, pk: int) -> Response:
-        """Return the sites with their fingerprints and last contact and, at a site, the runs that the hub proposes."""
+        """Return the sites with their fingerprints and last contact.
+
+        At a site, this also lists the runs that the hub proposes.
+        """
         return Response(AllianceSerializer(_alliance(request, slug, pk)).data)
 
 
 class AllianceRuns(ApiView):
     @operation(
-        "Propose a run over sites (at their hub)",
+        "Propose a run across sites (at the hub)",
         "alliances",
         RunDetailSerializer,
         CONFLICT,
@@ -279,7 +284,7 @@ class AllianceRuns(ApiView):
 
 class ProposalTake(ApiView):
     @operation(
-        "Take up a proposed run (at a site)",
+        "Accept a proposed run (at a site)",
         "alliances",
         RunDetailSerializer,
         CONFLICT,
@@ -300,16 +305,22 @@ class ProposalDecline(ApiView):
 
     @operation("Decline a proposed run (operators, at a site)", "alliances", AllianceSerializer, CONFLICT, request=None)
     def post(self, request: Request, slug: str, pk: int, number: str) -> Response:
-        """Tell the hub that this site does not take part. The run ends, but the hub can propose one without it."""
+        """Tell the hub that this site does not take part.
+
+        The run ends, but the hub can propose another run without this site.
+        """
         found = _alliance(request, slug, pk, "training.cancel_run")
         joint_run_decline(alliance=found, number=number, acting_user=request_user(request))
         return Response(AllianceSerializer(_alliance(request, slug, pk)).data)
 
 
 class RunSites(ApiView):
-    @operation("A run over sites", "alliances", JointRunSerializer)
+    @operation("A run across sites", "alliances", JointRunSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return the sites, those that the run is waiting for, and all questions; 404 if it is not a run over sites."""
+        """Return the sites, the sites that the run is waiting for, and all questions.
+
+        The response is 404 if this is not a run across sites.
+        """
         return Response(JointRunSerializer(_joint(visible_run(request.user, pk))).data)
 
 

@@ -314,7 +314,7 @@ def visible_study(user: Any, slug: str, permission: str = "") -> Study:
 
 class RootSerializer(serializers.Serializer):
     version = serializers.CharField(help_text="Version of iPATE that sent this response, such as 0.9.0.")
-    documentation = serializers.CharField(help_text="Path of the page that documents every address.")
+    documentation = serializers.CharField(help_text="Path of the page that documents every endpoint.")
     schema = serializers.CharField(help_text="Path of the same description as an OpenAPI document.")
 
 

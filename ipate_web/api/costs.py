@@ -21,11 +21,11 @@ class GroupSpendingSerializer(serializers.Serializer):
     name = serializers.CharField()
     levels = serializers.ListField(child=serializers.ChoiceField(Level.choices))
     epsilon = serializers.FloatField(help_text="Smallest ε promised in the group.")
-    cap = serializers.FloatField(help_text="Cap that follows from this ε, in μ².")
+    cap = serializers.FloatField(help_text="Cap that corresponds to this ε, in μ².")
     allowed = serializers.FloatField(help_text="Part of the cap that the run may use, in μ².")
     spent = serializers.FloatField(
-        help_text="Charge to every member by this run so far, in μ². If every holder is asked, no member "
-        "was charged more than this."
+        help_text="This run's charge to every member so far, in μ². If every holder is asked, this is an upper "
+        "bound for each member's charge."
     )
     retired = serializers.BooleanField()
 
@@ -44,11 +44,11 @@ class CostsSerializer(serializers.Serializer):
 
 
 class RunCosts(ApiView):
-    @operation("What a run has cost", "runs", CostsSerializer)
+    @operation("Costs of a run", "runs", CostsSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return the charge of each group: the same for all members, or the largest of any member.
+        """Return each group's charge: either the same for all members, or the largest charge to any member.
 
-        Charges follow from releases; a rehearsal has none. If every holder is asked, a group consists of the holders
+        Only releases cause charges, so a rehearsal has none. If every holder is asked, a group consists of the holders
         who were given the same promise.
         """
         run = visible_run(request.user, pk)
@@ -56,34 +56,36 @@ class RunCosts(ApiView):
 
 
 class BudgetUseSerializer(serializers.Serializer):
-    """Part of a group's budget that was used by one run or release."""
+    """The part of a group's budget that one run or release used."""
 
     run = serializers.UUIDField(
         allow_null=True, help_text="Id of the run; null for head counts, check answers and restored backups."
     )
     title = serializers.CharField(help_text="Title of the run, or the name of any other kind of release.")
     share = serializers.FloatField(help_text="Share of the cap that was used.")
-    epsilon = serializers.FloatField(help_text="ε of this charge by itself.")
+    epsilon = serializers.FloatField(help_text="ε of this charge on its own.")
     at = serializers.DateTimeField(help_text="Time the group was last charged for it.")
 
 
 class GroupBudgetSerializer(serializers.Serializer):
-    """Budget of everyone with the same promise: the largest charge to any account that has kept its level."""
+    """Budget of everyone with the same promise: the largest charge to any account whose level has not changed."""
 
     level = serializers.ChoiceField(Level.choices)
     policy = serializers.IntegerField(help_text="Version of the newest ε policy that makes this promise.")
     epsilon = serializers.FloatField(help_text="Promised ε.")
     epsilon_used = serializers.FloatField(
-        help_text="ε of the used part by itself. Shares can be added up; values of ε cannot."
+        help_text="ε of the used part on its own. You can add up shares, but not values of ε."
     )
     epsilon_reserved = serializers.FloatField()
-    epsilon_left = serializers.FloatField(help_text="ε of one more release that would use everything that is left.")
+    epsilon_left = serializers.FloatField(
+        help_text="ε of a single further release that would use everything that is left."
+    )
     share_used = serializers.FloatField(
-        help_text="Share of the cap, in μ², that was used. It exceeds 1 if an earlier promise was larger and more "
-        "than today's cap was used under it."
+        help_text="Share of the cap, in μ², that was used. It exceeds 1 if more than the current cap was used under "
+        "an earlier, larger promise."
     )
     share_reserved = serializers.FloatField(
-        help_text="Share of the cap that runs in progress were granted and have not used."
+        help_text="Share of the cap that is reserved for runs in progress and has not been used yet."
     )
     share_left = serializers.FloatField()
     runs = BudgetUseSerializer(many=True, source="uses")
@@ -108,7 +110,7 @@ class StudyBudget(ApiView):
         parameters=[OpenApiParameter("format", enum=["json", "csv"])],
         examples=[
             OpenApiExample(
-                "As CSV: a row for each group and run, and for what is used, reserved and left in all",
+                "As CSV, with one row for each group and run and rows for the totals used, reserved and left",
                 value="level,policy,epsilon,part,run,title,share,share_epsilon,at\r\nHIGH,1,1.0,left,,,0.75,0.85,\r\n",
                 media_type="text/csv",
             )

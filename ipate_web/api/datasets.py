@@ -24,13 +24,14 @@ class UploadSerializer(StrictSerializer):
 
     file = serializers.FileField(help_text="Table, zip file of images, or arrays; see the site's documentation.")
     label_file = serializers.FileField(
-        required=False, help_text="Labels of an idx file, or the table of the images in a zip file."
+        required=False,
+        help_text="File with the labels of an idx file, or with the table that describes the images in a zip file.",
     )
     name = serializers.CharField(max_length=100, help_text="Name of the dataset in the study.")
     kind = serializers.ChoiceField(Dataset.Kind.choices)
     schema = serializers.JSONField(
         required=False,
-        help_text="Schema of a row, see dataset.schema.json; defaults to that of the study's last dataset.",
+        help_text="Schema of a row (see dataset.schema.json); defaults to the schema of the study's latest dataset.",
     )
     holder_prefix = serializers.RegexField(
         r"^[^\W_]",
@@ -63,10 +64,10 @@ class StudyDatasets(ApiView):
         request={"multipart/form-data": UploadSerializer},
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Import a file of at most 16 MiB into a rehearsal study, in whole or not at all.
+        """Import a file of at most 16 MiB into a rehearsal study.
 
-        The response lists every error with its row and column. For other studies, the response is 409: import people's
-        records on the study's pages, or with `POST …/imports`.
+        If the file has errors, nothing is imported and the response lists every error with its row and column. For
+        other studies, the response is 409: import people's records on the study's pages, or with `POST …/imports`.
         """
         study = visible_study(request.user, slug, "training.import_dataset")
         sent = body_of(request, UploadSerializer)
@@ -81,24 +82,25 @@ class ExampleQuerySerializer(serializers.Serializer):
         required=False,
         min_value=1,
         max_value=LARGEST,
-        help_text="Id of a dataset of the study; defaults to its newest private one, or else its newest one.",
+        help_text="Id of a dataset of the study; defaults to the newest private dataset or, if there is none, the "
+        "newest dataset.",
     )
     rows = serializers.IntegerField(default=10, min_value=1, max_value=100, help_text="Number of rows.")
     seed = serializers.IntegerField(
-        default=0, min_value=0, max_value=LARGEST, help_text="Seed: the same one gives the same rows."
+        default=0, min_value=0, max_value=LARGEST, help_text="Seed. The same seed gives the same rows."
     )
 
 
 class ExampleRowsSerializer(serializers.Serializer):
     """Invented rows, and the schema that they were generated from."""
 
-    note = serializers.CharField(help_text="Says that the rows are invented.")
-    dataset = serializers.IntegerField(help_text="Id of the dataset whose schema it is.")
+    note = serializers.CharField(help_text="A note saying that the rows are invented.")
+    dataset = serializers.IntegerField(help_text="Id of the dataset that the schema belongs to.")
     seed = serializers.IntegerField()
     schema = serializers.DictField(help_text="Schema of a row: columns or image size, and classes.")
     rows = serializers.ListField(
         child=serializers.JSONField(),
-        help_text="Rows as predictions take them: objects by column, or nested lists of pixels.",
+        help_text="Rows in the format that predictions expect: objects by column, or nested lists of pixels.",
     )
     answers = serializers.ListField(
         child=serializers.CharField(), help_text="Invented class or target of each row, in the usual notation."
@@ -116,9 +118,10 @@ class StudyExampleRows(ApiView):
 
     @operation("Invented rows of a study", "studies", ExampleRowsSerializer, parameters=[ExampleQuerySerializer])
     def get(self, request: Request, slug: str) -> Response:
-        """Draw rows only from the public schema, so that you can write code before you see any data.
+        """Return invented rows so that you can write code before you see any data.
 
-        They reveal nothing about people, cost no privacy and are not recorded. The same seed gives the same rows.
+        They are drawn only from the public schema, so they reveal nothing about people, cost no privacy and are not
+        recorded. The same seed gives the same rows.
         """
         study = visible_study(request.user, slug)
         datasets = Dataset.objects.filter(study=study, removed_at=None).order_by("kind", "pk")
@@ -148,7 +151,9 @@ class EncodingSerializer(serializers.ModelSerializer):
     class Meta:
         model = Encoding
         fields = ["dataset", "state", "progress"]
-        extra_kwargs = {"progress": {"help_text": "Share of the dataset that is encoded, from 0 to 1, in tenths."}}
+        extra_kwargs = {
+            "progress": {"help_text": "Share of the dataset that is encoded, from 0 to 1, in steps of 0.1."}
+        }
 
 
 class EncoderSerializer(serializers.ModelSerializer):
@@ -170,10 +175,11 @@ class EncoderSerializer(serializers.ModelSerializer):
             *("stated_at", "withdrawn_at", "encodings"),
         ]
         extra_kwargs = {
-            "digest": {"help_text": "Digest of everything that determines its vectors."},
-            "source": {"help_text": "Origin of the encoder, and the data that it was made with."},
+            "digest": {"help_text": "Digest of everything that determines the encoder's vectors."},
+            "source": {"help_text": "Origin of the encoder, and the data that it was trained on."},
             "withdrawn_at": {
-                "help_text": "Time of its withdrawal, after which no run can choose it; null if not withdrawn."
+                "help_text": "Time the encoder was withdrawn; null if it was not. New runs cannot choose a withdrawn "
+                "encoder."
             },
         }
 
@@ -190,7 +196,7 @@ class EncoderRequestSerializer(StrictSerializer):
     tokenizer = serializers.FileField(required=False, help_text="The file tokenizer.json, for encoders of texts.")
     licence = serializers.CharField(max_length=200)
     source = serializers.CharField(  # type: ignore[assignment]
-        max_length=2000, help_text="Origin of the encoder, and the data that it was made with."
+        max_length=2000, help_text="Origin of the encoder, and the data that it was trained on."
     )
     stated = serializers.BooleanField(help_text="Statement that the encoder was made without the study's private data.")
 
@@ -221,7 +227,10 @@ class StudyEncoders(ApiView):
         request={"multipart/form-data": EncoderRequestSerializer},
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Register an encoder, which then encodes the study's datasets. Upload encoders above 16 MiB on the page."""
+        """Register an encoder, which then encodes the study's datasets.
+
+        Upload encoders larger than 16 MiB on the study's page.
+        """
         study = visible_study(request.user, slug, "training.import_dataset")
         sent = body_of(request, EncoderRequestSerializer)
         content = sent.pop("file").read()

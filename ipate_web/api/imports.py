@@ -46,12 +46,14 @@ _IMPORT = "training.import_dataset"
 
 
 class ImportFaultSerializer(serializers.Serializer):
-    """A fault in a file."""
+    """An error in a file."""
 
     row = serializers.IntegerField(
-        allow_null=True, help_text="Line number, as in a text editor; null if the fault concerns the whole file."
+        allow_null=True, help_text="Line number, as in a text editor; null if the error concerns the whole file."
     )
-    column = serializers.CharField(help_text="Name of the column; empty if the fault concerns no column.")
+    column = serializers.CharField(
+        help_text="Name of the column; empty if the error does not concern a particular column."
+    )
     message = serializers.CharField()
 
 
@@ -66,9 +68,9 @@ class LeftOutSerializer(serializers.Serializer):
 
 
 class BalancePartSerializer(serializers.Serializer):
-    """Counts of the rows or resources of one kind; `seen` is the sum of the others."""
+    """Counts of items of one kind; `seen` is the sum of the other counts."""
 
-    part = serializers.CharField(help_text="Kind of item: rows, images, a table of an extract, or a kind of resource.")
+    part = serializers.CharField(help_text="Kind of item: rows, images, a table of an extract, or a resource type.")
     seen = serializers.IntegerField()
     used = serializers.IntegerField()
     refused = serializers.IntegerField()
@@ -76,7 +78,7 @@ class BalancePartSerializer(serializers.Serializer):
 
 
 class ChangedCellsSerializer(serializers.Serializer):
-    """Cells of a column that are not stored as they are in the file."""
+    """Cells of a column whose stored values differ from the file."""
 
     column = serializers.CharField()
     clipped = serializers.IntegerField(
@@ -87,7 +89,7 @@ class ChangedCellsSerializer(serializers.Serializer):
 
 
 class BeyondSerializer(serializers.Serializer):
-    """A person with more rows than are stored for one person."""
+    """A person with more rows than the limit per person."""
 
     pseudonym = serializers.CharField()
     rows = serializers.IntegerField()
@@ -97,18 +99,16 @@ class ImportSerializer(serializers.ModelSerializer):
     """An import with the results of its check."""
 
     progress = serializers.SerializerMethodField(help_text="Share of the current step that is done, from 0 to 1.")
-    faults = serializers.IntegerField(allow_null=True, help_text="Number of faults; null before the check.")
-    problems = serializers.SerializerMethodField(help_text="The first 1,000 faults.")
+    faults = serializers.IntegerField(allow_null=True, help_text="Number of errors found; null before the check.")
+    problems = serializers.SerializerMethodField(help_text="The first 1,000 errors.")
     combined = serializers.SerializerMethodField(
         help_text="Number of rows before each person's rows were combined into one; 0 if they were not."
     )
     balance = serializers.SerializerMethodField(
-        help_text="Numbers of rows or resources that are used, left out and refused; empty before the check."
+        help_text="Numbers of items that are used, left out and refused; empty before the check."
     )
-    changed = serializers.SerializerMethodField(
-        help_text="Columns with cells that are not stored as they are in the file."
-    )
-    beyond = serializers.SerializerMethodField(help_text="People with more rows than are stored for one person.")
+    changed = serializers.SerializerMethodField(help_text="Columns in which some stored values differ from the file.")
+    beyond = serializers.SerializerMethodField(help_text="People with more rows than the limit per person.")
     look_alikes = serializers.SerializerMethodField(
         help_text="Groups of similar pseudonyms. Each group contains a new pseudonym that will be registered when "
         "the file is stored."
@@ -123,7 +123,7 @@ class ImportSerializer(serializers.ModelSerializer):
             *("id", "name", "kind", "state", "progress", "rows", "combined"),
             *("faults", "problems", "balance", "changed", "beyond", "look_alikes", "message", "dataset"),
         ]
-        extra_kwargs = {"rows": {"help_text": "Number of rows without a fault; null before the check."}}
+        extra_kwargs = {"rows": {"help_text": "Number of rows without errors; null before the check."}}
 
     def get_progress(self, row: DatasetImport) -> float:
         return round(import_progress(row), 2)
@@ -246,7 +246,7 @@ class StudyImport(ImportView):
 
     @operation("Drop an import (data stewards)", "studies", {204: None})
     def delete(self, request: Request, slug: str, pk: str) -> Response:
-        """Drop an import with everything that was uploaded. A dataset that was already stored stays."""
+        """Delete an import with all uploaded files. If its dataset has already been stored, the dataset is kept."""
         import_drop(dataset_import=_found(request, slug, pk))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -265,18 +265,20 @@ class StudyImportStore(ImportView):
 
 
 class PaperRequestSerializer(StrictSerializer):
-    """A list of decisions on paper and the scans that it refers to."""
+    """A list of decisions made on paper, with the scans that it refers to."""
 
     list = serializers.FileField(help_text="CSV file in the format described on the page *Recruitment*.")
     scans = serializers.ListField(
         child=serializers.FileField(), max_length=100, help_text="Scans of the forms as PDF, PNG or JPEG."
     )
-    dry_run = serializers.BooleanField(default=False, help_text="Whether to look for errors only.")
+    dry_run = serializers.BooleanField(
+        default=False, help_text="Whether only to check for errors, without recording anything."
+    )
 
 
 class PaperAnswerSerializer(serializers.Serializer):
     decisions = serializers.IntegerField(
-        help_text="Number of decisions that were recorded, or could be if this is a dry run."
+        help_text="Number of decisions recorded or, in a dry run, the number that could be recorded."
     )
     recorded = serializers.BooleanField()
 
@@ -293,9 +295,10 @@ class StudyConsents(ApiView):
         request={"multipart/form-data": PaperRequestSerializer},
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Record either all rows of a list or none.
+        """Record the decisions in a list.
 
-        The request may be at most 16 MiB, including the scans. The response lists every error by row.
+        If the list has errors, nothing is recorded and the response lists every error by row. The request may be at
+        most 16 MiB, including the scans.
         """
         study = visible_study(request.user, slug, "consent.record_paper_consents")
         sent = body_of(request, PaperRequestSerializer)
@@ -343,8 +346,9 @@ class StudyHeadCounts(ApiView):
     def post(self, request: Request, slug: str) -> Response:
         """Count the holders of each promise with noise (this charges everyone who is counted), or enter public numbers.
 
-        Plans use these numbers from then on. The response is 409 for a rehearsal, because it counts its holders itself,
-        and for a draw that is not based on the newest numbers, because each draw charges everyone again.
+        Plans use these numbers from then on. The response is 409 for a rehearsal, because rehearsals count their
+        holders themselves. It is also 409 if `follows` does not name the newest head counts, because each draw charges
+        everyone again.
         """
         study = visible_study(request.user, slug, "training.approve_run")
         sent, user = body_of(request, HeadCountsRequestSerializer), request_user(request)

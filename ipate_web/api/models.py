@@ -104,14 +104,14 @@ def usable_model(request: Request, pk: UUID, version: int | None = None) -> Stud
 
 
 class ModelSerializer(serializers.ModelSerializer):
-    """A model. It has the id of its run; without a version, the published one is returned."""
+    """A model, identified by the id of its run. If you do not name a version, the published version is returned."""
 
     id = serializers.UUIDField(source="run_id")
     study = serializers.CharField(source="run.study.slug")
     title = serializers.CharField(source="run.title")
     labels = serializers.IntegerField(source="run.labels", help_text="Number of released labels that it learned from.")
     rehearsal = serializers.BooleanField(
-        source="run.rehearsal", help_text="Whether it comes from a rehearsal study, which makes no promises."
+        source="run.rehearsal", help_text="Whether the model comes from a rehearsal study, which makes no promises."
     )
     accuracy = serializers.FloatField(
         allow_null=True,
@@ -144,11 +144,11 @@ class ModelSerializer(serializers.ModelSerializer):
             *("id", "version", "study", "title", "stage", "learner", "labels", "rehearsal"),
             *("accuracy", "measures", "label_accuracy", "digest", "created_at", "withdrawn_at", "withdrawal_reason"),
         ]
-        extra_kwargs = {"learner": {"help_text": "Name of the learner that the model comes from."}}
+        extra_kwargs = {"learner": {"help_text": "Name of the learner that the model was trained with."}}
 
 
 class ModelFileSerializer(serializers.Serializer):
-    """A file of the model."""
+    """A model file."""
 
     format = serializers.CharField(
         help_text="Format of the file: onnx to run the model; skops or safetensors for its weights."
@@ -160,7 +160,7 @@ class ModelFileSerializer(serializers.Serializer):
 
 
 class ModelDetailSerializer(ModelSerializer):
-    card = serializers.DictField(help_text="Facts that a user of the model should know.")
+    card = serializers.DictField(help_text="Facts that users of the model should know.")
     schema = serializers.DictField(source="run.schema", help_text="Schema of a row that is sent for prediction.")
     files = serializers.SerializerMethodField()
 
@@ -231,7 +231,7 @@ _FILE_RESPONSES: dict[Any, Any] = {
     (206, ModelBytes.media_type): OpenApiResponse(
         OpenApiTypes.BINARY, "The rest of the file, as requested by “Range”."
     ),
-    304: OpenApiResponse(description="Unchanged."),
+    304: OpenApiResponse(description="The file has not changed."),
     **GONE,
 }
 
@@ -328,12 +328,12 @@ class ModelStage(ApiView):
         CONFLICT,
         GONE,
         request=ModelStageSerializer,
-        examples=[OpenApiExample("To be used", request_only=True, value={"stage": "production"})],
+        examples=[OpenApiExample("Put into production", request_only=True, value={"stage": "production"})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
         """Set the stage of the published model.
 
-        The change is logged; 409 if this stage may not follow the current one.
+        The change is logged. The response is 409 if this stage cannot follow the current one.
         """
         model = usable_model(request, pk)
         permission_check(request.user, "training.approve_run", model.run.study)
@@ -347,14 +347,14 @@ class ThresholdSerializer(StrictSerializer):
         help_text="Class that is predicted when its probability reaches the threshold; empty to predict the "
         "likeliest class.",
     )
-    missed = serializers.FloatField(required=False, min_value=0, help_text="Cost of missing the class.")
+    missed = serializers.FloatField(required=False, min_value=0, help_text="Cost of missing a record of this class.")
     false_alarm = serializers.FloatField(
-        required=False, min_value=0, help_text="Cost of predicting this class wrongly."
+        required=False, min_value=0, help_text="Cost of predicting this class for a record of another class."
     )
     sensitivity = serializers.FloatField(
         required=False,
         max_value=1,
-        help_text="Share of the class's records that should be found, instead of the two costs.",
+        help_text="Share of the class's records that the model should find. It replaces the two costs.",
     )
 
 
@@ -370,14 +370,17 @@ class ModelThreshold(ApiView):
         request=ThresholdSerializer,
         examples=[
             OpenApiExample(
-                "Missing it costs nine times as much",
+                "Missing the class costs nine times as much",
                 request_only=True,
                 value={"class_name": "yes", "missed": 9, "false_alarm": 1},
             )
         ],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Set the probability at which the model predicts a class. This is logged, and its ONNX file changes."""
+        """Set the probability at which the model predicts a class.
+
+        The change is logged, and the ONNX file is updated.
+        """
         model = usable_model(request, pk)
         permission_check(request.user, "training.approve_run", model.run.study)
         model_threshold_set(run=model.run, acting_user=request_user(request), **body_of(request, ThresholdSerializer))
@@ -395,7 +398,10 @@ class ModelStatement(VersionView):
         "A model's signed statement", "labels and models", StatementSerializer, GONE, parameters=[VersionSerializer]
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return the signed card and SHA-256 of both files. With it, anyone can check that a file is this model."""
+        """Return the signed card and SHA-256 of both files.
+
+        Anyone can use it to check that a file belongs to this model.
+        """
         return Response({"statement": model_statement(self.model(request, pk))})
 
 
@@ -437,8 +443,8 @@ class PredictionsSerializer(serializers.Serializer):
     )
     outside = serializers.ListField(
         child=serializers.ListField(child=serializers.CharField()),
-        help_text="For each row, the columns with values outside what the schema declares. The model has "
-        "seen nothing like these values and uses the end of the range instead.",
+        help_text="For each row, the columns whose values lie outside the range declared in the schema. The model was "
+        "not trained on such values and uses the nearest end of the range instead.",
     )
 
 
@@ -460,7 +466,7 @@ class ModelPredict(VersionView):
                 value={"rows": [{"age": 41, "smoker": "no"}, {"age": 63, "smoker": "yes"}]},
                 request_only=True,
             ),
-            OpenApiExample("A black picture of 8 × 8 pixels", value={"rows": [[[0.0] * 8] * 8]}, request_only=True),
+            OpenApiExample("A black image of 8 × 8 pixels", value={"rows": [[[0.0] * 8] * 8]}, request_only=True),
             OpenApiExample(
                 "Their predictions",
                 value={
@@ -484,7 +490,7 @@ class ModelPredict(VersionView):
 
 
 class KeySerializer(serializers.Serializer):
-    """A JSON Web Key (RFC 7517, 8037), also as PEM."""
+    """A JSON Web Key (RFC 7517 and RFC 8037), also given as PEM."""
 
     kty = serializers.CharField()
     crv = serializers.CharField()

@@ -60,7 +60,7 @@ def _titled(name: str) -> str:
 
 def _own_properties(name: str, methods: list[RunMethod]) -> dict[str, Any]:
     variants = [variant for method in methods for variant in method.variants]
-    variant = {"type": "string", "enum": variants, "description": f"Variant; {variants[0]} if left out."}
+    variant = {"type": "string", "enum": variants, "description": f"Variant; defaults to {variants[0]}."}
     if variants == [""]:
         variant["description"] = "This method has no variants."
     return {
@@ -78,8 +78,9 @@ def _document(methods: list[RunMethod]) -> dict[str, Any]:
         same = [(method, choice) for method, choice in described if choice.name == name]
         properties[name] = _joined([_property(choice) for _method, choice in same])
         if len(same) < len(methods):
-            variants = ", ".join(variant for method, _choice in same for variant in method.variants)
-            properties[name]["description"] += f" Only for {variants}."
+            variants = [variant for method, _choice in same for variant in method.variants]
+            noun = "variant" if len(variants) == 1 else "variants"
+            properties[name]["description"] += f" Only for the {noun} {', '.join(variants)}."
     needed = [
         choice.name
         for choice in methods[0].choices.described()
@@ -87,7 +88,8 @@ def _document(methods: list[RunMethod]) -> dict[str, Any]:
     ]
     document = {
         "type": "object",
-        "description": "Settings of the method (see GET /api/v1/methods). Omitted ones take their defaults.",
+        "description": "Settings of the method (see GET /api/v1/methods). Settings you leave out take their default "
+        "values.",
         "properties": properties,
         "additionalProperties": False,
     }
@@ -136,7 +138,7 @@ class LearnerParameterSerializer(serializers.Serializer):
 class LearnerSerializer(serializers.Serializer):
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]  # a field, not the serializer's own label
-    help = serializers.CharField(help_text="Kind of data or task that it suits; may be empty.")
+    help = serializers.CharField(help_text="Kind of data or task that the learner suits; may be empty.")
     parameters = LearnerParameterSerializer(many=True)
 
 
@@ -144,7 +146,7 @@ class AggregatorParameterSerializer(serializers.Serializer):
     """A number above 0."""
 
     name = serializers.CharField()
-    symbol = serializers.CharField(help_text="Symbol that the papers use.")
+    symbol = serializers.CharField(help_text="Symbol used in the papers.")
     label = serializers.CharField()  # type: ignore[assignment]
     help = serializers.CharField()
 
@@ -159,10 +161,11 @@ class AggregatorSerializer(serializers.Serializer):
 class RepresentationSerializer(serializers.Serializer):
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]
-    images = serializers.BooleanField(help_text="Whether it works only on images.")
-    texts = serializers.BooleanField(help_text="Whether it works only on texts.")
+    images = serializers.BooleanField(help_text="Whether the representation works only on images.")
+    texts = serializers.BooleanField(help_text="Whether the representation works only on texts.")
     encoded = serializers.BooleanField(
-        help_text="Whether it works only on vectors from an encoder, which then has to be chosen as well."
+        help_text="Whether the representation works only on vectors from an encoder, which you must then choose as "
+        "well."
     )
     statement = serializers.CharField(
         help_text="Statement that you make by setting “stated” in “choices”; empty if none is needed."
@@ -175,7 +178,7 @@ class ChoiceSerializer(serializers.Serializer):
     label = serializers.CharField()  # type: ignore[assignment]
     type = serializers.ChoiceField(["integer", "number", "boolean", "string", "object"])
     default = serializers.JSONField(
-        help_text="Default value. If null, either a public rule decides (see the plan) or you must give a value."
+        help_text="Default value. If null, either a public rule sets the value (see the plan) or you must give one."
     )
     minimum = serializers.FloatField(allow_null=True)
     maximum = serializers.FloatField(allow_null=True)
@@ -188,8 +191,8 @@ class VariantSerializer(serializers.Serializer):
 
     name = serializers.CharField(allow_blank=True)
     label = serializers.CharField()  # type: ignore[assignment]
-    choices = ChoiceSerializer(many=True, help_text="Allowed contents of “choices” for a run of this variant.")
-    needs_public_points = serializers.BooleanField(help_text="Whether a run has to name a public dataset.")
+    choices = ChoiceSerializer(many=True, help_text="Settings that “choices” may contain for runs of this variant.")
+    needs_public_points = serializers.BooleanField(help_text="Whether runs must name a public dataset.")
 
 
 class MethodSerializer(serializers.Serializer):
@@ -197,9 +200,10 @@ class MethodSerializer(serializers.Serializer):
     label = serializers.CharField()  # type: ignore[assignment]
     outcome = serializers.ChoiceField(
         list(MethodOutcome),
-        help_text="Result of its runs: a model, or a table of counts, which needs no public points and no student.",
+        help_text="Result of the method's runs: a model, or a table of counts, which needs no public points or "
+        "student.",
     )
-    choices = ChoiceSerializer(many=True, help_text="Choices of the first variant.")
+    choices = ChoiceSerializer(many=True, help_text="Settings for the first variant.")
     variants = VariantSerializer(many=True)
 
 
@@ -237,7 +241,7 @@ class StudentList(ApiView):
     def get(self, request: Request) -> Response:
         """List the students and their parameters, for `student_learner` and `student_parameters` of a run.
 
-        Those that learn from noisy counts come first; every learner can be a student as well.
+        Students that learn from noisy counts come first. Every learner can also be used as a student.
         """
         return Response(LearnerSerializer(_described(STUDENTS), many=True).data)
 

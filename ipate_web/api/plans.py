@@ -55,8 +55,8 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         queryset=Dataset.objects.none(),
         required=False,
         allow_null=True,
-        help_text="Id of the dataset of public points. Only variants over samples can omit it; then no "
-        "student is trained.",
+        help_text="Id of the dataset of public points. You can omit it only for variants that use random samples; no "
+        "student is trained in that case.",
     )
     test_dataset = IdField(queryset=Dataset.objects.none(), required=False, allow_null=True)
     labelled_dataset = IdField(
@@ -134,7 +134,7 @@ class GroupPlanSerializer(serializers.Serializer):
 
 @declared_by(VoteBudget)
 class BudgetSerializer(serializers.Serializer):
-    """Largest charge of the run to a group or promise and, for teachers, the cost of a query; all in μ²."""
+    """The run's largest charge to a group or promise and, if teachers vote, the cost of a query, all in μ²."""
 
 
 class PlannedPromiseSerializer(PromiseSerializer):
@@ -146,7 +146,7 @@ class PlannedPromiseSerializer(PromiseSerializer):
 
 
 class PlannedPhaseSerializer(serializers.Serializer):
-    """Steps over samples by the same mechanism. Lists have the order of ``promises``."""
+    """Steps on random samples, all by the same mechanism. Lists are in the order of ``promises``."""
 
     rates = serializers.ListField(
         child=serializers.FloatField(), help_text="Probability that a holder is drawn for a step, for each promise."
@@ -171,22 +171,22 @@ class PlannedStepsSerializer(serializers.Serializer):
     )
     clip_norm = serializers.FloatField(help_text="Largest norm of a gradient, if points have norm 1.")
     step_size = serializers.FloatField()
-    momentum = serializers.FloatField(required=False, help_text="Momentum, for steps over samples.")
-    ridge = serializers.FloatField(
-        required=False, help_text="Value that is added to the curvature of the public points."
+    momentum = serializers.FloatField(required=False, help_text="Momentum, if each step uses a random sample.")
+    ridge = serializers.FloatField(required=False, help_text="Value added to the curvature of the public points.")
+    network = serializers.CharField(
+        required=False, help_text="Network that is trained, if each step uses a random sample."
     )
-    network = serializers.CharField(required=False, help_text="Network that is trained by steps over samples.")
     weights = serializers.IntegerField(required=False, help_text="Number of weights in the network.")
     expected = serializers.FloatField(required=False, help_text="Mean number of holders drawn for a step.")
     phases = PlannedPhaseSerializer(
-        many=True, required=False, help_text="Phases of the steps: one, except in baselines."
+        many=True, required=False, help_text="Phases of the steps. There is only one phase, except in baselines."
     )
     charges = serializers.ListField(
         child=serializers.FloatField(allow_null=True),
         required=False,
         help_text="Charge in μ² to every holder of each promise for the whole run, made before its first step.",
     )
-    slack = serializers.FloatField(required=False, help_text="δ′ of the run, which is set aside from the study's δ.")
+    slack = serializers.FloatField(required=False, help_text="δ′ of the run, set aside from the study's δ.")
 
 
 @declared_by(CountsPlan)
@@ -199,13 +199,13 @@ class PlannedTableSerializer(PlannedCellsSerializer):
 
     cells = serializers.IntegerField()
     error = serializers.FloatField(
-        help_text="Margin of error for a cell of average size: 95 times in 100, its number of people is within "
-        "this margin of the true number."
+        help_text="Margin of error for a cell of average size: with 95 % probability, the number of people in the "
+        "table is within this margin of the true number."
     )
 
 
 class PlannedMarginalsSerializer(PlannedCellsSerializer):
-    """Plan of a round of tables that synthetic rows are drawn from."""
+    """Plan of a round of tables from which synthetic rows are drawn."""
 
     tables = serializers.IntegerField(
         source="cells", help_text="Number of tables. Their cells are determined by the previous round."
@@ -249,7 +249,7 @@ class TurnoutSerializer(serializers.Serializer):
 
 @declared_by(Alternative)
 class AlternativeSerializer(serializers.Serializer):
-    """How people are asked: each with the promise they chose, or all with the same promise."""
+    """A way to ask people: each with the promise they chose, or all with the same promise."""
 
 
 @extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})
@@ -258,9 +258,10 @@ class AggregatorField(serializers.JSONField):
 
 
 class PlanSerializer(serializers.Serializer):
-    """Plan of a run. All of it is public, because it follows from policies, head counts, shares and public points.
+    """Plan of a run.
 
-    All methods have promises, budgets, forecasts and notes. Other fields depend on the run's method.
+    It is calculated only from policies, head counts, shares and public points, so all of it is public. Plans of all
+    methods have promises, budgets, forecasts and notes. Other fields depend on the run's method.
     """
 
     method = serializers.ChoiceField(Run.Method.choices)
@@ -269,9 +270,12 @@ class PlanSerializer(serializers.Serializer):
     promises = PlannedPromiseSerializer(many=True)
     budgets = BudgetSerializer(
         many=True,
-        help_text="Budgets of each group, or of each promise if there are no groups; empty for rehearsed teachers.",
+        help_text="Budgets of each group, or of each promise if there are no groups; empty for teachers in a "
+        "rehearsal.",
     )
-    notes = serializers.ListField(child=serializers.CharField(), help_text="Choices that the plan made, and warnings.")
+    notes = serializers.ListField(
+        child=serializers.CharField(), help_text="Explanations of the plan's choices, and warnings."
+    )
 
     variant = serializers.CharField(required=False)
     teachers = serializers.IntegerField(required=False)
@@ -280,7 +284,7 @@ class PlanSerializer(serializers.Serializer):
     answers = serializers.IntegerField(
         required=False,
         allow_null=True,
-        help_text="Minimum number of answered queries that the run can afford; null if charges never end a vote.",
+        help_text="Minimum number of queries that the run can afford to answer; null if charges never end a vote.",
     )
     left_out = serializers.ListField(child=serializers.CharField(), required=False)
     participation = serializers.CharField(
@@ -290,7 +294,7 @@ class PlanSerializer(serializers.Serializer):
     compared = ComparedTeachersSerializer(
         many=True,
         required=False,
-        help_text="All options that the plan compared, if it chooses the teachers or what they release.",
+        help_text="All options that the plan compared, if it chose the number of teachers or what they release.",
     )
 
     rounds = PlannedRoundSerializer(many=True, required=False)
@@ -304,8 +308,8 @@ class PlanSerializer(serializers.Serializer):
     alternatives = AlternativeSerializer(
         many=True,
         required=False,
-        help_text="Alternatives to the plan, which show what personal levels gain; empty if everyone has "
-        "the same promise.",
+        help_text="Alternatives to the plan, which show the benefit of personal levels; empty if everyone has the "
+        "same promise.",
     )
 
 
@@ -362,7 +366,10 @@ class RunPlanned(ApiView):
 
     @operation("Plan of a run (operators)", "runs", PlanSerializer, CONFLICT, parameters=[ShareQuerySerializer])
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return the run's plan or, for a draft, the plan that approving it with this share would produce now."""
+        """Return the run's plan.
+
+        For a draft, this is the plan that would result from approving it now with this share.
+        """
         run = visible_run(request.user, pk, "training.approve_run")
         if run.plan:
             return Response(plan_document(run, run.plan | {"share": run.share}))

@@ -282,7 +282,8 @@ PROBLEM_SCHEMA = {
             "type": "string",
             "format": "uri-reference",
             "enum": [kind.address for kind in KINDS.values()],
-            "description": "Kind of the problem, the same in all versions: where the site's documents describe it.",
+            "description": "URI of the problem type, the same in all versions. It points to the description in the "
+            "site's documentation.",
         },
         "title": {"type": "string"},
         "status": {"type": "integer"},
@@ -315,8 +316,8 @@ PROBLEM_SCHEMA = {
 
 HEADERS = {
     "RateLimit-Policy": {
-        "description": "Limits that apply: for each its name, the number of requests (`q`) and the seconds that they "
-        "are counted over (`w`).",
+        "description": "Limits that apply, each with its name, the number of requests allowed (`q`) and the length of "
+        "the time window in seconds (`w`).",
         "schema": {"type": "string"},
         "example": '"user";q=600;w=60',
     },
@@ -327,11 +328,15 @@ HEADERS = {
         "example": '"user";r=598;t=57',
     },
     "Location": {
-        "description": "Address of the resource that was created or of the task that was started.",
+        "description": "URL of the resource that was created or of the task that was started.",
         "schema": {"type": "string", "format": "uri-reference"},
         "example": "/api/v1/runs/7d0f9c1e-2f4b-4c59-9d52-3c1f7a1f2b10",
     },
-    "Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}, "example": 5},
+    "Retry-After": {
+        "description": "Number of seconds to wait before you try again.",
+        "schema": {"type": "integer"},
+        "example": 5,
+    },
 }
 """Headers of responses, by name."""
 _ONLY = {"Location": (HTTPStatus.CREATED, HTTPStatus.ACCEPTED), "Retry-After": (HTTPStatus.TOO_MANY_REQUESTS,)}

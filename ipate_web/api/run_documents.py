@@ -105,10 +105,10 @@ class RunSerializer(ComputedSerializer):
     accuracy = serializers.FloatField(
         source="student.accuracy",
         allow_null=True,
-        help_text="Accuracy of its published model on the test data, rounded; null if unknown.",
+        help_text="Accuracy of the run's published model on the test data, rounded; null if unknown.",
     )
     majority = serializers.SerializerMethodField(
-        help_text="Share of the most frequent class in its test data, rounded; null without a published model."
+        help_text="Share of the most frequent class in the test data, rounded; null without a published model."
     )
     created_by = UserField("created_by")
     ended_at = MinuteField(allow_null=True, help_text="Time the run ended, to the minute; null before that.")
@@ -136,8 +136,8 @@ class StageSerializer(serializers.Serializer):
         help_text="Name of the stage: “people” or “teachers” while the run is preparing, then “asking”."
     )
     share = serializers.FloatField(
-        help_text="Share of the stage that is done, from 0 to 1. While teachers are trained, it advances in "
-        "tenths, or one teacher at a time if fewer than ten were requested."
+        help_text="Share of the stage that is done, from 0 to 1. While teachers are trained, it advances in steps of "
+        "0.1, or one teacher at a time if there are fewer than ten."
     )
 
 
@@ -156,7 +156,7 @@ class ProgressSerializer(serializers.Serializer):
 
 
 class PromiseSerializer(serializers.Serializer):
-    """Promise to the holders of one level, which holds for everything that the study releases."""
+    """Promise to the holders of one level. It covers everything that the study releases."""
 
     level = serializers.ChoiceField(Level.choices)
     epsilon = serializers.FloatField(help_text="ε at the study's δ.")
@@ -164,13 +164,13 @@ class PromiseSerializer(serializers.Serializer):
 
 @declared_by(Forecast)
 class ForecastSerializer(serializers.Serializer):
-    """Forecast of a share of correct results, from public points and head counts."""
+    """Forecast of the share of correct results, based on public points and head counts."""
 
 
 class ForecastOutcomeSerializer(ForecastSerializer):
-    """Forecast at approval with the actual result."""
+    """A forecast made at approval, next to the actual result."""
 
-    came = serializers.FloatField(allow_null=True, help_text="Share that was measured; null if none was.")
+    came = serializers.FloatField(allow_null=True, help_text="Measured share; null if none was measured.")
     inside = serializers.BooleanField(
         allow_null=True,
         help_text="Whether the measured share lies in the interval, allowing for rounding; null if none was measured.",
@@ -214,24 +214,25 @@ class RunDetailSerializer(RunSerializer):
     )
     promises = PromiseSerializer(many=True)
     forecasts = ForecastOutcomeSerializer(
-        many=True, help_text="Forecasts of its approved plan, next to the actual results."
+        many=True, help_text="Forecasts of the approved plan, next to the actual results."
     )
     outlook = OutlookSerializer(
         allow_null=True,
         help_text="Results and costs that were expected when the run was approved, next to the actual ones; null "
-        "before its approval.",
+        "before the approval.",
     )
     choices = ChoicesField()
-    model = serializers.UUIDField(allow_null=True, help_text="Id of its student model; null until there is one.")
+    model = serializers.UUIDField(allow_null=True, help_text="Id of the run's student model; null until there is one.")
     reason = serializers.CharField(
-        help_text="Reason why it ended, or why a draft's last approval failed; otherwise empty."
+        help_text="Reason why the run ended, or why the last approval of a draft failed; otherwise empty."
     )
     without_model = serializers.CharField(
         help_text="Explanation of why a finished run that should produce a model has not published one; otherwise "
         "empty."
     )
     message = serializers.CharField(
-        allow_null=True, help_text="Reason why it failed or is waiting; null for users who are not staff of the study."
+        allow_null=True,
+        help_text="Reason why the run failed or is waiting; null for users who are not staff of the study.",
     )
     approved_at = MinuteField(allow_null=True, help_text="Time of the approval, to the minute; null before that.")
     started_at = MinuteField(
@@ -245,7 +246,7 @@ class RunDetailSerializer(RunSerializer):
         "conversion of costs."
     )
     outcome = serializers.DictField(
-        help_text="Result of a rehearsal: ε that each level spent under the papers' accounting."
+        help_text="Result of a rehearsal: the ε that each level spent according to the papers' accounting."
     )
 
     class Meta(RunSerializer.Meta):
@@ -261,7 +262,7 @@ class RunDetailSerializer(RunSerializer):
             "labelled_dataset": {
                 "help_text": "Id of a public dataset from whose labels the student also learns; null if there is none."
             },
-            "revision": {"help_text": "Revision of the proposal, which grows with each change of the draft."},
+            "revision": {"help_text": "Revision of the proposal, which increases with each change to the draft."},
         }
 
     def get_progress(self, run: Run) -> dict[str, Any]:

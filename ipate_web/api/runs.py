@@ -58,7 +58,7 @@ class RunList(ApiView, generics.ListAPIView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
-        """Save a draft. The run starts once another person, an operator of the study, approves it."""
+        """Save a draft. The run starts once another person who is an operator of the study approves it."""
         run = run_propose(acting_user=request_user(request), **proposal_of(request))
         document = run_document(visible_run(request.user, run.pk), request.user)
         return created(document, "run", run.pk)
@@ -123,7 +123,9 @@ class RunEvents(ApiView):
         "runs",
         {(200, EventStream.media_type): OpenApiTypes.ANY, 204: None},
         parameters=[
-            OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER, description="Id of your last event.")
+            OpenApiParameter(
+                "Last-Event-ID", str, OpenApiParameter.HEADER, description="Id of the last event that you received."
+            )
         ],
         examples=[
             OpenApiExample(
@@ -136,9 +138,9 @@ class RunEvents(ApiView):
     def get(self, request: Request, pk: UUID) -> Response:
         """Return the run's progress as a server-sent event if it has changed since the last event you received.
 
-        The event `progress` has part of the run's document: `status`, `progress`, `place`, `expected_start`, `reason`
-        and `model`; `ended` is the last one. The response ends at once, and event sources ask again every two seconds.
-        After the run has ended, the response is 204, which tells them to stop.
+        The event `progress` contains part of the run's document: `status`, `progress`, `place`, `expected_start`,
+        `reason` and `model`. The last event is `ended`. The response ends at once, and event sources reconnect every
+        two seconds. After the run has ended, the response is 204, which tells them to stop.
         """
         run = visible_run(request.user, pk)
         document = run_document(run, request.user)
@@ -151,11 +153,11 @@ class RunEvents(ApiView):
 
 
 class RunWithdraw(ApiView):
-    @operation("Withdraw a draft of yours", "runs", RunDetailSerializer, CONFLICT, request=None)
+    @operation("Withdraw your draft", "runs", RunDetailSerializer, CONFLICT, request=None)
     def post(self, request: Request, pk: UUID) -> Response:
         """Withdraw your draft permanently.
 
-        This is logged; 403 for someone else's draft, 409 if it is no longer a draft.
+        This is logged. The response is 403 for someone else's draft, and 409 if the run is no longer a draft.
         """
         run = visible_run(request.user, pk, "training.propose_run")
         run_withdraw(run=run, acting_user=request_user(request))
@@ -172,8 +174,7 @@ class ApprovalSerializer(StrictSerializer):
     )
     revision = serializers.IntegerField(
         required=False,
-        help_text="Revision of the proposal that you looked at. If the proposal has changed since, the "
-        "response is 409.",
+        help_text="Revision of the proposal that you reviewed. If the proposal has changed since, the response is 409.",
     )
 
 
@@ -189,11 +190,12 @@ class RunApprove(ApiView):
         examples=[OpenApiExample("A quarter of every cap", request_only=True, value={"share": 0.25})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Approve another person's draft with a share of every holder's cap; your own draft gives 403.
+        """Approve another person's draft with a share of every holder's cap.
 
-        Your decision is recorded at once. The response is 202 while a worker calculates the plan: poll `Location` until
-        `status` is no longer `planning`. If the run becomes a `draft` again, `reason` explains why. Approving a run
-        again changes nothing; one that was cancelled or has failed gives 409.
+        The response is 403 for your own draft. Your decision is recorded at once. The response is 202 while a worker
+        calculates the plan: poll `Location` until `status` is no longer `planning`. If the run becomes a `draft` again,
+        `reason` explains why. Approving a run again changes nothing. The response is 409 if the run was cancelled or
+        has failed.
         """
         run = visible_run(request.user, pk, "training.approve_run")
         approval = body_of(request, ApprovalSerializer)
@@ -204,7 +206,10 @@ class RunApprove(ApiView):
 
     @operation("Withdraw an approval (operators)", "runs", RunDetailSerializer, CONFLICT, request=None)
     def delete(self, request: Request, pk: UUID) -> Response:
-        """Make a run a draft again while its plan is being calculated; 409 once it is planned. Drafts do not change."""
+        """Turn a run back into a draft while its plan is being calculated.
+
+        The response is 409 once the plan is complete. This has no effect on a run that is already a draft.
+        """
         run = visible_run(request.user, pk, "training.approve_run")
         approval_undo(run=run, acting_user=request_user(request))
         return Response(run_document(visible_run(request.user, pk), request.user))
@@ -215,9 +220,10 @@ class RunCancel(ApiView):
 
     @operation("Cancel a run (operators)", "runs", RunDetailSerializer, CONFLICT, request=None)
     def post(self, request: Request, pk: UUID) -> Response:
-        """End a run that has not ended; 409 if it is finished or has failed, no effect if it was cancelled.
+        """End a run before it finishes.
 
-        What it released stays released and charged.
+        Its releases and charges so far remain. The response is 409 if the run has finished or failed. Cancelling a run
+        twice has no further effect.
         """
         run = visible_run(request.user, pk, "training.cancel_run")
         ended = run_cancel(run=run, acting_user=request_user(request))
@@ -231,7 +237,7 @@ class ComparisonQuerySerializer(serializers.Serializer):
 
     runs = serializers.RegexField(
         rf"^[0-9a-fA-F-]{{36}}(,[0-9a-fA-F-]{{36}}){{1,{MOST - 1}}}$",
-        help_text=f"Ids of two to {MOST} runs, separated by commas.",
+        help_text=f"Ids of 2 to {MOST} runs, separated by commas.",
         error_messages={"invalid": f"Give the ids of two to {MOST} runs, separated by commas."},
     )
 
@@ -253,7 +259,7 @@ class ComparedGroupSerializer(serializers.Serializer):
 
 
 class ComparedSerializer(serializers.Serializer):
-    """Outcome of one run."""
+    """The outcome of a run."""
 
     run = RunSerializer()
     interval = serializers.ListField(
@@ -264,21 +270,22 @@ class ComparedSerializer(serializers.Serializer):
     measures = serializers.DictField(
         source="run.student.measures",
         allow_null=True,
-        help_text="Measures of its published model on the test data, as in GET /api/v1/models; null if unknown.",
+        help_text="Measures of the run's published model on the test data, as in GET /api/v1/models; null if unknown.",
     )
     label_accuracy = serializers.FloatField(
-        allow_null=True, help_text="Share of its labels that are correct, rounded; null if unknown."
+        allow_null=True, help_text="Share of the run's labels that are correct, rounded; null if unknown."
     )
     share = serializers.FloatField(
-        allow_null=True, help_text="Share of every cap that it may use; null before its approval, and in rehearsals."
+        allow_null=True,
+        help_text="Share of every cap that the run may use; null before its approval, and in rehearsals.",
     )
     used = serializers.FloatField(
         allow_null=True,
-        help_text="Share of the cap that was used in the group that used most; null if nothing is charged.",
+        help_text="Share of the cap used by the group that used most; null if nothing is charged.",
     )
     groups = ComparedGroupSerializer(many=True)
     minutes = serializers.IntegerField(
-        allow_null=True, help_text="Minutes from its approval to its end; null before the end."
+        allow_null=True, help_text="Minutes from the run's approval to its end; null until the run ends."
     )
 
 
@@ -290,7 +297,7 @@ class ParameterRowSerializer(serializers.Serializer):
     )
     values = serializers.ListField(
         child=serializers.JSONField(allow_null=True),
-        help_text="Values in the order of the runs; null for a run that has none.",
+        help_text="Values in the order of the runs; null for runs without this parameter.",
     )
 
 
@@ -304,6 +311,9 @@ class RunComparison(ApiView):
 
     @operation("Compare runs", "runs", ComparisonSerializer, parameters=[ComparisonQuerySerializer])
     def get(self, request: Request) -> Response:
-        """Return the outcomes of runs and the parameters in which they differ; 404 if you may not see one of them."""
+        """Return the outcomes of runs and the parameters in which they differ.
+
+        The response is 404 if you may not see one of the runs.
+        """
         runs: list[Any] = [visible_run(request.user, pk) for pk in self.query["runs"]]
         return Response(ComparisonSerializer(runs_compare(runs)).data)

@@ -42,7 +42,7 @@ def _interval(**options: Any) -> serializers.ListField:
 class MajoritySerializer(serializers.Serializer):
     """Comparison with predicting the most frequent class for every point."""
 
-    share = serializers.FloatField(help_text="Share of points for which that is correct.")
+    share = serializers.FloatField(help_text="Share of points for which this prediction is correct.")
     gain = serializers.FloatField(help_text="Accuracy of the model minus this share.")
     gain_interval = _interval()
 
@@ -69,15 +69,15 @@ class EvaluationSerializer(serializers.Serializer):
     majority = MajoritySerializer()
     area = serializers.FloatField(
         allow_null=True,
-        help_text="Area under the ROC curve of the second of two classes; with more classes, the mean of "
-        "each against the rest. Null if all points have the same class.",
+        help_text="Area under the ROC curve for the second of two classes or, with more classes, the mean area for "
+        "each class against the rest. Null if all points have the same class.",
     )
     area_interval = _interval()
     average_precision = serializers.FloatField(
-        allow_null=True, help_text="Area under the precision–recall curve, for the same classes."
+        allow_null=True, help_text="Area under the precision–recall curve, calculated for the same classes."
     )
     average_precision_interval = _interval()
-    brier = serializers.FloatField(help_text="Mean squared error of the probabilities, halved, from 0 to 1.")
+    brier = serializers.FloatField(help_text="Half the mean squared error of the probabilities, from 0 to 1.")
     brier_interval = _interval()
     log_loss = serializers.FloatField(
         allow_null=True, help_text="Log loss (natural logarithm) without clipping; null if it is infinite."
@@ -112,8 +112,8 @@ class StudentVersionSerializer(ComputedSerializer):
     parameters = serializers.DictField(source="card.learner.parameters")
     score = serializers.FloatField(
         allow_null=True,
-        help_text="Score to choose a version by, larger is better: agreement with a fifth of the releases "
-        "after learning from the rest. Null until it is computed.",
+        help_text="Score for choosing a version (higher is better): agreement with a fifth of the releases after "
+        "learning from the rest. Null until it has been computed.",
     )
     evaluation = EvaluationSerializer(
         source="card.evaluation",
@@ -126,7 +126,7 @@ class StudentVersionSerializer(ComputedSerializer):
     requested_by = UserField("requested_by")
     created_at = MinuteField(help_text="Time the version was created, to the minute.")
     publication_reason = serializers.CharField(
-        help_text="Reason that a person gave for publishing it; empty if none was given."
+        help_text="Reason that a person gave for publishing the version; empty if none was given."
     )
     withdrawn_at = MinuteField(
         allow_null=True,
@@ -145,8 +145,9 @@ class StudentVersionSerializer(ComputedSerializer):
             *("withdrawn_at", "withdrawal_reason"),
         ]
         extra_kwargs = {
+            "learner": {"help_text": "Name of the learner that the version was trained with."},
             "seed": {"help_text": "Public seed: the same releases and seed give the same model."},
-            "seconds": {"help_text": "Time that the training took, in seconds; null if unknown."},
+            "seconds": {"help_text": "Duration of the training, in seconds; null if unknown."},
         }
 
     def get_published(self, version: StudentModel) -> bool:
@@ -173,7 +174,7 @@ class StudentsSerializer(serializers.Serializer):
 class StudentRequestSerializer(StrictSerializer):
     student_learner = serializers.CharField(help_text="Name of a student that GET /api/v1/students lists.")
     student_parameters = serializers.DictField(
-        required=False, help_text="Parameters of the student; omitted ones take their defaults."
+        required=False, help_text="Parameters of the student. Parameters you leave out take their default values."
     )
 
 
@@ -181,13 +182,13 @@ class PublicationSerializer(StrictSerializer):
     reason = serializers.CharField(
         required=False,
         max_length=_LONGEST_REASON,
-        help_text="Reason, shown on the card; required for a version that the run would not publish on its own.",
+        help_text="Reason, shown on the card; required for a version that the run would not publish automatically.",
     )
 
 
 class WithdrawalSerializer(StrictSerializer):
     reason = serializers.CharField(
-        max_length=_LONGEST_REASON, help_text="Reason, shown to everyone who downloaded the model or asks for it."
+        max_length=_LONGEST_REASON, help_text="Reason, shown to everyone who downloaded the model or requests it."
     )
 
 
@@ -209,7 +210,7 @@ class RunStudents(ApiView):
 
     @operation("Versions of a run's student", "labels and models", StudentsSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
-        """List all versions by number with learner, parameters and evaluation, and any training in progress."""
+        """List all versions by number, with their learner, parameters and evaluation, and any training in progress."""
         return Response(students_document(visible_run(request.user, pk)))
 
     @operation(
@@ -242,7 +243,7 @@ class RunStudentPublish(ApiView):
 
     @operation("Publish a version (operators)", "labels and models", StudentsSerializer, request=PublicationSerializer)
     def post(self, request: Request, pk: UUID, version: int) -> Response:
-        """Make a version the run's published model. The change is logged. Other versions stay available by number."""
+        """Make a version the run's published model. The change is logged. Other versions remain available by number."""
         run = visible_run(request.user, pk, "training.approve_run")
         _version_or_404(run, version)
         body = body_of(request, PublicationSerializer)
@@ -266,7 +267,7 @@ class RunStudentWithdraw(ApiView):
     def post(self, request: Request, pk: UUID, version: int) -> Response:
         """Withdraw a version permanently.
 
-        This is logged. It becomes unavailable, and people who downloaded it are notified.
+        This is logged. The version becomes unavailable, and people who downloaded it are notified.
         """
         run = visible_run(request.user, pk, "training.withdraw_model")
         chosen = _version_or_404(run, version)

@@ -65,14 +65,14 @@ class PolicySerializer(serializers.Serializer):
 
 
 class LevelSerializer(serializers.Serializer):
-    """A level of protection and the ε promised for a consent given now."""
+    """A level of protection and the ε promised to people who choose it now."""
 
     level = serializers.ChoiceField(Level.choices)
     epsilon = serializers.FloatField(allow_null=True, help_text="Promised ε; null if no ε policy is in force.")
 
 
 class ConditionSerializer(serializers.Serializer):
-    """Approval, with conditions, of the policy or form in force."""
+    """Conditional approval of the policy or form in force."""
 
     about = serializers.SerializerMethodField(help_text="Subject of the approval: `policy` or `form`.")
     conditions = serializers.CharField(source="text")
@@ -85,7 +85,7 @@ class ConditionSerializer(serializers.Serializer):
 
 
 class CommitteeSerializer(serializers.Serializer):
-    """Decisions of the study's ethics committee, as its page shows them."""
+    """Decisions of the study's ethics committee, as shown on the study's page."""
 
     quorum = serializers.IntegerField(
         help_text="Number of people besides the proposer who have to approve an ε policy or a consent form."
@@ -105,10 +105,10 @@ class CommitteeSerializer(serializers.Serializer):
 
 
 class HeadCountSerializer(serializers.ModelSerializer):
-    """Number of holders with a promise: a public number, or one with noise of standard deviation ``sigma``."""
+    """Number of holders with a promise: a public number, or a noisy one with standard deviation ``sigma``."""
 
     release = serializers.IntegerField(
-        source="release.sequence", help_text="Number of its entry in the release register."
+        source="release.sequence", help_text="Number of the entry in the release register."
     )
 
     class Meta:
@@ -152,7 +152,7 @@ class StudyDetailSerializer(StudySerializer):
     policy = PolicySerializer(allow_null=True)
     levels = LevelSerializer(many=True)
     committee = CommitteeSerializer(
-        allow_null=True, help_text="Decisions of the ethics committee; null for a rehearsal, which asks nobody."
+        allow_null=True, help_text="The ethics committee's decisions; null for a rehearsal, which asks nobody."
     )
     head_counts = HeadCountSerializer(
         many=True, help_text="Head counts that plans are based on; empty until they are drawn or entered."
@@ -234,8 +234,8 @@ class RehearsalStudySerializer(StrictSerializer, serializers.ModelSerializer):
         child=MemberSerializer(),
         default=list,
         max_length=MOST_MEMBERS,
-        help_text="Members besides you, who become its operator and data steward. Another person has to "
-        "approve what you propose.",
+        help_text="Members in addition to you. You become the operator and data steward, so someone else has to "
+        "approve your proposals.",
     )
 
     class Meta:
@@ -291,11 +291,11 @@ class TaskSerializer(serializers.Serializer):
     study = serializers.CharField(source="study.slug")
     kind = serializers.ChoiceField([(kind.value, kind.value) for kind in Kind if kind not in _PAGES_ALONE])
     text = serializers.CharField()
-    url = serializers.SerializerMethodField(help_text="Address of the page on which the task is done.")
+    url = serializers.SerializerMethodField(help_text="URL of the page on which you do the task.")
     since = MinuteField(help_text="Time the task started waiting, to the minute.")
     answer_by = serializers.DateField(allow_null=True, help_text="Last day for an answer; null if none was set.")
     own = serializers.BooleanField(
-        source="is_own", help_text="Whether you proposed it yourself; if so, somebody else has to decide."
+        source="is_own", help_text="Whether you proposed it yourself; if so, someone else has to decide."
     )
 
     def get_url(self, task: object) -> str:
@@ -311,10 +311,10 @@ class WaitingList(ApiView):
 
     @operation("Tasks waiting for you", "studies", WaitingSerializer)
     def get(self, request: Request) -> Response:
-        """List proposals to decide, failed runs and missing parts of your studies, by your role in each study.
+        """List proposals to decide on, failed runs and missing parts of your studies, according to your role in each.
 
-        Runs without a worker, records to erase and letters to print are shown only on the overview, because no response
-        of the API may depend on how long private work takes or on who decided what.
+        Runs without a worker, records to erase and letters to print are shown only on the overview page, because API
+        responses must not depend on how long private work takes or on who decided what.
         """
         waiting = [task for task in waiting_for(request_user(request)) if task.kind not in _PAGES_ALONE]
         return Response(WaitingSerializer({"waiting": waiting}).data)

@@ -31,14 +31,14 @@ from training.services.publication import result_withdraw
 
 class LabelSerializer(serializers.Serializer):
     row = serializers.IntegerField(help_text="Row of the point in the public dataset, counted from 0.")
-    label = serializers.CharField(help_text="Name of its class or category.")  # type: ignore[assignment]
+    label = serializers.CharField(help_text="Name of the point's class or category.")  # type: ignore[assignment]
     reinforced = serializers.BooleanField(
         help_text="Whether this is the student's own label, which the teachers did not contradict (Interactive-GNMax)."
     )
     counts = serializers.ListField(
         child=serializers.IntegerField(),
         allow_null=True,
-        help_text="Noisy counts in the order of the classes, possibly below 0; null if they were not released.",
+        help_text="Noisy counts in the order of the classes, which may be negative; null if they were not released.",
     )
 
 
@@ -98,8 +98,8 @@ class RunLabels(ApiView, generics.ListAPIView):
             OpenApiParameter(
                 "format",
                 enum=["json", *LABEL_FORMATS],
-                description="Format of the labels: csv and parquet give all of them at once; npz gives NumPy arrays "
-                "that include the public points.",
+                description="Format of the labels. With csv and parquet, the file contains all labels; with npz, it "
+                "contains NumPy arrays that include the public points.",
             )
         ],
         examples=[
@@ -117,10 +117,10 @@ class RunLabels(ApiView, generics.ListAPIView):
         An npz file contains `x` (all public points as encoded records, unless they were removed), `row`, `label` (class
         numbers), `reinforced` (true if the student's own label was kept), `counts` if they were released, and the names
         of the `classes`. The points' own labels are not included. Tables have a column `reinforced` (1 or 0) if any
-        label is.
+        label was reinforced.
 
         If every holder votes, each label comes with the noisy number of votes for each class. Runs that learn by
-        gradient steps have no labels. The release register gets one entry, however many pages of the labels you fetch.
+        gradient steps have no labels. The release register logs one entry, however many pages of the labels you fetch.
         """
         self.run = visible_run(request.user, pk, "training.use_student")
         if request.method == "GET":  # HEAD takes nothing away
@@ -130,22 +130,22 @@ class RunLabels(ApiView, generics.ListAPIView):
 
 
 class CellSerializer(serializers.Serializer):
-    """Cell of a table."""
+    """A cell of a table."""
 
     values = serializers.ListField(child=serializers.CharField(), help_text="Values of the cell, one for each column.")
-    people = serializers.FloatField(source="count", help_text="Number of people, with noise; may be below 0.")
+    people = serializers.FloatField(source="count", help_text="Number of people, with noise; may be negative.")
     least = serializers.FloatField(
-        help_text="Lower end of the interval that contains the true number at least 95 times in 100, "
-        "however the levels are spread over the cells."
+        help_text="Lower end of the interval that contains the true number with at least 95 % probability, however "
+        "the levels are spread across the cells."
     )
     most = serializers.FloatField(help_text="Upper end of the interval that begins at `least`.")
     low = serializers.FloatField(
-        help_text="Lower end of the interval that, if the levels are spread over the cells at random, contains the "
-        "true number 95 times in 100."
+        help_text="Lower end of the interval that contains the true number with 95 % probability if the levels are "
+        "spread across the cells at random."
     )
     high = serializers.FloatField(
-        help_text="Upper end of the interval that begins at `low`. In runs over sites, it does not account for the "
-        "noise of their head counts."
+        help_text="Upper end of the interval that begins at `low`. In runs across sites, the interval does not "
+        "account for the noise of the sites' head counts."
     )
     weighted = serializers.FloatField(help_text="Sum of these people's weights, with noise.")
 
@@ -163,9 +163,9 @@ class EstimateSerializer(serializers.Serializer):
 
     value = serializers.FloatField()
     low = serializers.FloatField(
-        help_text="Lower end of the interval that contains the true number at least 95 times in 100."
+        help_text="Lower end of the interval that contains the true number with at least 95 % probability."
     )
-    high = serializers.FloatField(help_text="Upper end of that interval.")
+    high = serializers.FloatField(help_text="Upper end of the same interval.")
 
 
 class SummarySerializer(serializers.Serializer):
@@ -195,12 +195,14 @@ class TableSerializer(serializers.Serializer):
         source="table.sigma", help_text="Standard deviation of the noise in each sum of weights."
     )
     scale = serializers.FloatField(
-        source="table.scale", help_text="Number of people per unit in the sum of weights; 1 if everyone counts equally."
+        source="table.scale",
+        help_text="Number of people for each unit in the sum of weights; 1 if everyone counts equally.",
     )
     digest = serializers.CharField(source="result.digest", help_text="SHA-256 of the CSV.")
     created_at = MinuteField(source="result.created_at", help_text="Time the table was created, to the minute.")
     card = serializers.DictField(
-        source="result.card", help_text="Description of the people behind the table, and the promise that it keeps."
+        source="result.card",
+        help_text="Description of the people behind the table and of the privacy promise made to them.",
     )
 
 
@@ -220,16 +222,16 @@ class TableCsv(LabelFileRenderer):
 
 
 class MarginalSerializer(serializers.Serializer):
-    """Table that was counted along the tree."""
+    """A table that was counted for an edge of the tree."""
 
     columns = serializers.ListField(child=serializers.CharField())
     cells = serializers.IntegerField()
     error = serializers.FloatField(
-        help_text="Margin of error for a cell of average size: 95 times in 100, its number of people is within "
-        "this margin of the true number."
+        help_text="Margin of error for a cell of average size: with 95 % probability, the number of people in the "
+        "table is within this margin of the true number."
     )
     distance = serializers.FloatField(
-        help_text="Total variation distance between the rows and what was released about the table."
+        help_text="Total variation distance between the rows and the counts released for the table."
     )
 
 
@@ -244,14 +246,14 @@ class PassingSerializer(serializers.Serializer):
 
 
 class ParentsSerializer(serializers.Serializer):
-    """Column of the network that rows are drawn from."""
+    """A column in the network that rows are drawn from."""
 
     column = serializers.CharField()
     parents = serializers.ListField(child=serializers.CharField())
 
 
 class DeniabilitySerializer(serializers.Serializer):
-    """Facts about rows of the variant *deniability*, in rehearsal studies."""
+    """Facts about rows generated with the variant *deniability*, in rehearsal studies."""
 
     tried = serializers.IntegerField(help_text="Number of rows that were generated.")
     passed = serializers.IntegerField(help_text="Number of these rows that passed the test.")
@@ -275,18 +277,18 @@ class RowsSerializer(serializers.Serializer):
     marginals = MarginalSerializer(many=True, required=False)
     pairs = serializers.FloatField(
         required=False,
-        help_text="Mean total variation distance between the rows and what was released, over all pairs of "
-        "columns within classes.",
+        help_text="Mean total variation distance between the rows and the released counts, over all pairs of columns "
+        "within each class.",
     )
     noise = serializers.FloatField(
-        required=False, help_text="Part of `pairs` that is due only to the noise of the released pairs."
+        required=False, help_text="Part of `pairs` that is due only to the noise in the released pairs."
     )
     deniability = DeniabilitySerializer(required=False)
     digest = serializers.CharField(source="result.digest", help_text="SHA-256 of the CSV.")
     created_at = MinuteField(source="result.created_at", help_text="Time the rows were created, to the minute.")
     card = serializers.DictField(
         source="result.card",
-        help_text="Description of the people behind the rows and of the promise that the rows keep.",
+        help_text="Description of the people behind the rows and of the privacy promise made to them.",
     )
 
 
@@ -378,7 +380,7 @@ class RunTableWithdraw(ApiView):
     def post(self, request: Request, pk: UUID) -> Response:
         """Withdraw the table permanently.
 
-        This is logged. It becomes unavailable, and people who downloaded it are notified.
+        This is logged. The table becomes unavailable, and people who downloaded it are notified.
         """
         run = visible_run(request.user, pk, "training.withdraw_model")
         body = body_of(request, WithdrawalSerializer)

@@ -52,11 +52,11 @@ class MadeWebhookSerializer(WebhookSerializer):
 
 
 class WebhookRequestSerializer(StrictSerializer):
-    """Webhook to create. The service checks its address."""
+    """A webhook to create. The service checks its URL."""
 
     url = serializers.CharField(
         max_length=WebhookEndpoint._meta.get_field("url").max_length,
-        help_text="Address that begins with https:// and points to a public host. Messages are sent to it by POST.",
+        help_text="URL that begins with https:// and points to a public host. Messages are sent to this URL by POST.",
     )
     events = serializers.ListField(
         child=serializers.ChoiceField(
@@ -116,7 +116,7 @@ class WebhookView(ApiView):
 
 @extend_schema_view(get=operation("Webhooks of a study (operators)", "webhooks"))
 class StudyWebhooks(WebhookView, generics.ListAPIView):
-    """List the programs that are notified of a study's events, and which events each gets."""
+    """List the programs that are notified of a study's events, and the events that each one receives."""
 
     serializer_class = WebhookSerializer
 
@@ -134,7 +134,7 @@ class StudyWebhooks(WebhookView, generics.ListAPIView):
         parameters=[IDEMPOTENCY_KEY],
         examples=[
             OpenApiExample(
-                "Ends of runs",
+                "When runs end",
                 request_only=True,
                 value={"url": "https://hooks.example.org/ipate", "events": ["run.finished", "run.failed"]},
             )
@@ -143,7 +143,7 @@ class StudyWebhooks(WebhookView, generics.ListAPIView):
     def post(self, request: Request, slug: str) -> Response:
         """Notify a program of selected events. Only this response shows the secret that signs the messages.
 
-        The address must begin with `https://` and point to a public host. A study has at most ten webhooks.
+        The URL must begin with `https://` and point to a public host. A study can have at most ten webhooks.
         """
         study = visible_study(request.user, slug, _MANAGE)
         body = body_of(request, WebhookRequestSerializer)
@@ -180,7 +180,7 @@ class StudyWebhookTest(WebhookView):
 
 @extend_schema_view(get=operation("Deliveries of a study's webhooks (operators)", "webhooks"))
 class StudyWebhookDeliveries(WebhookView, generics.ListAPIView):
-    """List the messages of the last 30 days, newest first, with the number of tries and the last response."""
+    """List the messages of the last 30 days, newest first, with the number of attempts and the last response."""
 
     serializer_class = WebhookDeliverySerializer
 

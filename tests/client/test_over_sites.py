@@ -1,4 +1,4 @@
-"""Runs over sites through the client, at the hub and at sites."""
+"""Runs across sites through the client, at the hub and at sites."""
 
 import pytest
 from ipate_client import ProblemError, Site

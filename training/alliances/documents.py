@@ -150,7 +150,7 @@ def noise_among(run: Run) -> int:
     """Return the number of a run's sites that share the noise used for charges; see `learning.sites`."""
     joint = JointRun.objects.select_related("run__alliance").filter(run=run.pk).first()
     alliance = run.alliance
-    assert alliance is not None, "a run over sites"
+    assert alliance is not None, "a run across sites"
     sites = len(joint.sites) if joint else sum(site.takes_part for site in alliance.sites.all())
     return max(1, sites - alliance.colluding) if joint is None or joint.mode == JointRun.Mode.TOGETHER else 1
 

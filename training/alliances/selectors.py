@@ -102,7 +102,7 @@ class Left:
 def left_without(run: Run, name: str) -> Left:
     """Return the sites that a joint run would still ask without this one."""
     alliance = run.alliance
-    assert alliance is not None, "a run over sites"
+    assert alliance is not None, "a run across sites"
     names = [each for each in run.joint.participants if each != name]
     return Left(names, alliance.colluding + 2 if run.joint.mode == JointRun.Mode.TOGETHER else 1)
 

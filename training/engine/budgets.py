@@ -143,7 +143,7 @@ def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
 
 def _sites_of(run: Run) -> list[AllianceSite]:
     """Return the sites that take part in a joint run."""
-    assert run.alliance is not None, "of a run over sites"
+    assert run.alliance is not None, "of a run across sites"
     joint = JointRun.objects.filter(run=run.pk).first()
     sites = (site for site in run.alliance.sites.all() if site.takes_part)
     return [site for site in sites if joint is None or site.name in joint.sites]

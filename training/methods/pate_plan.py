@@ -70,7 +70,9 @@ _UNJUDGED = gettext_noop(
 )
 
 
-_CHARGE = "Charge for an answered query to the group that pays most, as a share of the run's limit for that group."
+_CHARGE = (
+    "Charge for an answered query to the group that is charged most, as a share of the run's limit for that group."
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,9 @@ class Compared:
     teachers: int
     records: Annotated[int, Field(description="Approximate number of people whose records each teacher learns from.")]
     releases: Annotated[str, Field(json_schema_extra={"enum": ["counts", "labels"]})]
-    queries: Annotated[int, Field(description="Number of points whose counts, or labels, the run can afford.")]
+    queries: Annotated[
+        int, Field(description="Number of points for which the run can afford to release counts or labels.")
+    ]
     sigma: Annotated[float, Field(description="Standard deviation of the noise in each count, in votes.")]
     charge: Annotated[float, Field(description=_CHARGE)]
     forecast: Annotated[Forecast, UNTOLD]

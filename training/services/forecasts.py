@@ -56,21 +56,31 @@ class Alternative:
         str,
         Field(
             json_schema_extra={"enum": ["levels", "threshold", "smallest", "lenient"]},
-            description="Way to ask: `levels`, as everybody chose; `threshold`, the best single ε, for those who "
-            "allow it; `smallest`, the smallest ε for everybody; `lenient`, as they chose, without "
-            "those who allow least, if accounts end the run.",
+            description="How people are asked. `levels`: everyone at the level they chose. `threshold`: only people "
+            "who allow the best single ε, all at that ε. `smallest`: everyone at the smallest ε. `lenient`: "
+            "everyone at the level they chose, except people with the strictest promise, if budgets would end the "
+            "run.",
         ),
     ]
-    epsilon: Annotated[float | None, Field(description="ε of the one promise; null if people are asked as they chose.")]
+    epsilon: Annotated[
+        float | None,
+        Field(
+            description="The single ε promised to everyone who is asked; null if people are asked at the levels they "
+            "chose."
+        ),
+    ]
     holders: Annotated[int, Field(description="Number of people who are asked, according to the head counts.")]
-    signal: Annotated[float, Field(description="Sum of μ over everybody, if each whole cap is used.")]
+    signal: Annotated[float, Field(description="Sum of μ over all holders if every cap is used in full.")]
     forecast: Annotated[
         Forecast | None, Field(description="Forecast for the model, or for its labels; null if there is none.")
     ]
     labels: Annotated[
         int | None,
         MAY_BE_MISSING,
-        Field(description="Minimum number of labels released before accounts end the run, if they do."),
+        Field(
+            description="Minimum number of labels released before the run ends because budgets are used up, if that "
+            "happens."
+        ),
     ] = None
     left_out: Annotated[
         tuple[str, ...],

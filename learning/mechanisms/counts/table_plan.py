@@ -271,7 +271,10 @@ class CountsPlan(Stored):
     sigma: Annotated[float, Field(description="Standard deviation of the noise in each cell, in people of weight 1.")]
     reference: Annotated[
         float,
-        Field(description="Cap, in μ², of people with weight 1; others have the weight √(cap / reference), at most 1."),
+        Field(
+            description="Cap, in μ², of people with weight 1. Other people have the weight √(cap / reference), at "
+            "most 1."
+        ),
     ]
     people: Annotated[float, Field(description="Number of people, according to the head counts.")]
     weight: Annotated[float, Field(description="Sum of their weights.")]

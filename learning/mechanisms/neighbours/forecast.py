@@ -53,10 +53,12 @@ class LevelForecast:
     """
 
     name: str
-    votes_allowed: Annotated[int, Field(description="Number of votes that the round's share of the cap pays for.")]
+    votes_allowed: Annotated[int, Field(description="Number of votes that the round's share of the cap covers.")]
     votes_asked: Annotated[float, Field(description="Mean number of queries that are near a holder.")]
-    votes_cast: Annotated[float, Field(description="Mean number of these votes that the account allows.")]
-    spent: Annotated[float, Field(description="Share of the cap that is expected to be spent on average.")]
+    votes_cast: Annotated[
+        float, Field(description="Mean number of nearby queries on which the holder's budget allows a vote.")
+    ]
+    spent: Annotated[float, Field(description="Share of the cap that holders are expected to spend on average.")]
     share: Annotated[float, Field(description="Share of the cap that may be spent.")]
 
 
@@ -76,7 +78,7 @@ class RoundForecast:
         tuple[float, float, float], Field(description="Number of voters per query: 10th, 50th and 90th percentile.")
     ]
     margin: Annotated[
-        float, Field(description="Expected lead of the right class, in standard deviations of the noise.")
+        float, Field(description="Expected lead of the correct class, in standard deviations of the noise.")
     ]
     clear: Annotated[float, UNTOLD]
     labels: Annotated[Forecast, UNTOLD]

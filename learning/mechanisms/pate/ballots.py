@@ -41,9 +41,9 @@ class VoteBudget:
 
     cap: float
     allowed: float
-    check: Annotated[float, MAY_BE_MISSING, Field(description="Cost of every query, for teachers who vote.")]
+    check: Annotated[float, MAY_BE_MISSING, Field(description="Cost of each query, if teachers vote.")]
     label: Annotated[
-        float, MAY_BE_MISSING, Field(description="Additional cost of an answered query, for teachers who vote.")
+        float, MAY_BE_MISSING, Field(description="Additional cost of each answered query, if teachers vote.")
     ]
     first: Annotated[int | None, UNTOLD] = None
     rest: Annotated[float, UNTOLD] = 0.0

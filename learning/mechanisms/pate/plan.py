@@ -59,10 +59,12 @@ class PrivacyGroup:
     holders: int
 
 
-_PARTICIPANTS = "Number of its teachers that take part in each vote: all of them, except in the vanishing variant."
+_PARTICIPANTS = (
+    "Number of the group's teachers that take part in each vote: all of them, except in the vanishing variant."
+)
 _HOST = (
-    "If the group is too small to have its own teachers, name of the group whose teachers its holders are "
-    "copied to; otherwise empty."
+    "Name of the group whose teachers also learn from this group's holders, if the group is too small to have its "
+    "own teachers; otherwise empty."
 )
 
 

@@ -1,4 +1,4 @@
-"""Pages of alliances and of runs over sites, on both sides."""
+"""Pages of alliances and of runs across sites, on both sides."""
 
 import pytest
 from django.urls import reverse
