@@ -1,6 +1,6 @@
-"""Middleware of all pages, and responses if no view can respond: pages, or problem documents under ``/api/``.
+"""Middleware for all pages, and responses if no view can respond: pages, or problem documents under ``/api/``.
 
-Nothing here queries the database, because it may be the part that is unavailable. Problem documents follow RFC 9457.
+Nothing here queries the database, because the database may be unavailable. Problem documents follow RFC 9457.
 """
 
 import errno
@@ -43,7 +43,7 @@ class TooManyTriesMiddleware(MiddlewareMixin):
     """Middleware that answers ``TooManyTriesError`` from any view, the admin's too, with 429 and the time to wait."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Return the page, or None for any other exception."""
+        """Return the page; None for any other exception."""
         if not isinstance(exception, TooManyTriesError):
             return None
         seconds = max(1, math.ceil((exception.until - timezone.now()).total_seconds()))
@@ -58,7 +58,7 @@ RETRY_AFTER = 30
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Return 404 for an address that does not exist."""
+    """Return 404 for a URL that does not exist."""
     if _is_for_a_program(request):
         return problem(KINDS["not-found"], _("This address does not exist. GET /api/docs lists all addresses."))
     return defaults.page_not_found(request, exception)

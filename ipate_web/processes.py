@@ -35,15 +35,15 @@ def site_command(port: int) -> list[str]:
 
 
 def site_environment(port: int) -> dict[str, str]:
-    """Return variables for a site on this machine and its worker, with the port for letters, QR codes and mails.
+    """Return environment variables for a site on this machine and its worker, with the port for links in documents.
 
-    There are none if the installation defines its own address.
+    There are none if the installation defines its own URL.
     """
     return {} if "IPATE_SITE_URL" in os.environ else {"IPATE_SITE_URL": f"http://127.0.0.1:{port}"}
 
 
 def static_files_collect() -> None:
-    """Collect the static files for a site on this machine, uncompressed because compression takes seconds."""
+    """Collect the static files for a site on this machine; they stay uncompressed because compression takes seconds."""
     staticfiles_storage.compress_files = lambda _paths: ()  # type: ignore[attr-defined]
     call_command("collectstatic", interactive=False, verbosity=0)
 

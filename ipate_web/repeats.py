@@ -1,4 +1,4 @@
-"""Rules for requests that are sent twice, one for each address that accepts POST.
+"""Rules for requests that are sent twice, one rule for each URL that accepts POST.
 
 Forms need no extra field for a one-time key: Django masks the CSRF token differently each time it renders a page, so a
 form's token identifies the page on which it was filled in.
@@ -20,18 +20,18 @@ from common.repeats import handled_once
 
 
 class Repeat(Enum):
-    """Response of an address to a request that was sent before."""
+    """How a URL responds to a request that was sent before."""
 
     KEY = auto()
     """The first response. Forms are recognised by their page, API calls by the header ``Idempotency-Key``."""
     FOLLOWS = auto()
-    """Same as the first time without changing anything, because the request has already been carried out."""
+    """The same response, but nothing changes, because the request has already been carried out."""
     ONCE = auto()
     """A refusal that says what was done."""
     READS = auto()
-    """Same as the first time, because it changes nothing or only the visitor's own session."""
+    """Handled like the first request, because it changes nothing or only the visitor's own session."""
     EACH = auto()
-    """Same as the first time, because each attempt, mail or access is deliberately recorded."""
+    """Handled like the first request, because each attempt, email or access is deliberately recorded."""
     PROTOCOL = auto()
     """Defined by the protocol of alliances, with its own signatures and numbers."""
 
@@ -90,7 +90,7 @@ RULES: dict[str, Repeat] = {
     **_all(Repeat.EACH, "join account address staff:holder_look staff:model api:model-predict"),
     **_all(Repeat.PROTOCOL, "api:site-name api:site-register api:site-exchange"),
 }
-"""Rule of each address, by its name."""
+"""Rule for each URL, by the URL's name."""
 
 _KEPT = ("Content-Type", "Content-Disposition", "Location", "Cache-Control")
 """Headers that are kept when a page's response is repeated."""
@@ -99,13 +99,13 @@ _KEPT = ("Content-Type", "Content-Disposition", "Location", "Cache-Control")
 class RepeatsMiddleware(MiddlewareMixin):
     """Last middleware, which repeats the first response if a form is sent again from the same page.
 
-    If the contents differ, for example because of another button, it counts as a different request.
+    If the contents differ, for example because of another button, the request counts as a different request.
     """
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., HttpResponse], args: Any, kwargs: Any
     ) -> HttpResponse | None:
-        """Return the response of a view whose rule is :attr:`Repeat.KEY`; None for all others."""
+        """Return the response of a view with the rule :attr:`Repeat.KEY`; None for all others."""
         name = request.resolver_match.view_name if request.resolver_match else ""
         # The API reads its own requests; a body read as a form here would be accepted where forms are not allowed.
         is_keyed = request.method == "POST" and RULES.get(name) is Repeat.KEY and not name.startswith("api:")

@@ -39,7 +39,7 @@ DECIMALS = 3
 
 @dataclass(frozen=True)
 class MeasureWords:
-    """A measure with its interval and the value that it is compared with, in words; "" for none."""
+    """A measure with its interval and the value for comparison, in words; "" for missing values."""
 
     name: str
     value: str
@@ -65,7 +65,7 @@ def measures(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
         return [target_measure(each) for each in evaluation["measures"]]
     majority = evaluation.get("majority") or {}
     gain = {"gain": decimal(majority.get("gain")), "interval": ends_words(majority.get("gain_interval")) or "–"}
-    # Shares of few points are rounded to whole per cent and shown no more exactly here.
+    # Shares of few points are rounded to whole per cent, and are not shown more exactly here.
     digits = DECIMALS if rounding_steps(evaluation.get("points") or 0) > FEWEST_STEPS else 2
     share = {"name": majority.get("class"), "share": decimal(majority.get("share"), digits)}
     message = _("always predicting “%(name)s”, the most frequent class: %(share)s") % share
@@ -126,7 +126,7 @@ def percent(share: float | None) -> str:
 
 @register.simple_tag
 def right_ones(share: float | None, evaluation: Mapping[str, Any] | None, points: int | None = None) -> str:
-    """Return a share of an evaluation's points with its digits: "76 %" of 300 points, "76.5 %" of 3,000.
+    """Return a share of an evaluation's points with the digits it has: "76 %" of 300 points, "76.5 %" of 3,000.
 
     ``points`` is the number that the share is based on, if not the evaluation's.
     """
@@ -139,7 +139,7 @@ def right_ones(share: float | None, evaluation: Mapping[str, Any] | None, points
 
 @register.simple_tag
 def majority_words(evaluation: Mapping[str, Any] | None) -> str:
-    """Return the share right for the most frequent class: "“no” for every point: 76 %"; empty if unknown."""
+    """Return the share right by always predicting the most frequent class: "“no” for every point: 76 %", or ""."""
     majority = (evaluation or {}).get("majority")
     if not evaluation or not majority:
         return ""
@@ -147,7 +147,7 @@ def majority_words(evaluation: Mapping[str, Any] | None) -> str:
     return _("always “%(name)s”: %(share)s") % {"name": majority["class"], "share": share}
 
 
-@lru_cache(maxsize=8192)  # a run's page has hundreds, and requests them again every two seconds
+@lru_cache(maxsize=8192)  # a run's page has hundreds of these, and requests them again every two seconds
 def _percent(number: float, _language: str, decimals: int = 1) -> str:
     return _("%(number)s %%") % {"number": number_format(number, decimal_pos=decimals)}
 
@@ -177,7 +177,7 @@ def forecast_interval(forecast: Any) -> str:
 
 @register.filter
 def forecast_number(forecast: Any, name: str) -> str:
-    """Return a number of a forecast, by name: "74.1 %" for a share, or "0.741" for another measure."""
+    """Return a forecast's number with this name: "74.1 %" for a share, or "0.741" for another measure."""
     fields = forecast if isinstance(forecast, Mapping) else vars(forecast)
     value = fields.get(name)
     return decimal(value) if fields.get("measure") else percent(value)
@@ -236,13 +236,13 @@ def shade(share: float | None) -> int:
 
 @register.filter
 def at_most(number: float, most: float) -> float:
-    """Return the smaller of two numbers, for a bound if no account can be charged more than ``most``."""
+    """Return the smaller of two numbers, for bounds when no account can be charged more than ``most``."""
     return min(number, most)
 
 
 @register.filter
 def small_percent(share: float) -> str:
-    """Return 0.0025 as "0.25 %": three digits, however small."""
+    """Return 0.0025 as "0.25 %", with three digits even for small numbers."""
     return _("%(number)s %%") % {"number": localised(f"{100 * share:.3g}")}
 
 
@@ -298,7 +298,7 @@ def tiles(run: Run) -> list[tuple[str, int, str]]:
 
 @register.filter
 def releases_labels(run: Run) -> bool:
-    """Return whether the run's method releases labels of public points, one for each query."""
+    """Return whether the run's method releases labels of public points, one label for each query."""
     return method_of(run).releases_labels
 
 
@@ -316,7 +316,7 @@ def leads_to_table(run: Run) -> bool:
 
 @register.filter
 def cell_words(value: str) -> str:
-    """Return the value of a table cell: data unchanged, and words for unknown values."""
+    """Return the value of a table cell: unchanged data, or words for unknown values."""
     return _(value) if value in (*EITHER, NOT_KNOWN) else value
 
 
@@ -334,7 +334,7 @@ def paid_ahead(run: Run) -> bool:
 
 @register.filter
 def duration(left: timedelta) -> str:
-    """Return a remaining time, roughly: "3 minutes"."""
+    """Return a rough remaining time: "3 minutes"."""
     minutes = round(left.total_seconds() / 60)
     if minutes < 1:
         return _("less than a minute")
@@ -363,7 +363,7 @@ def by_promise(plan: Any) -> list[dict[str, Any]]:
 
 @register.filter
 def by_phase(how: Mapping[str, Any], levels: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return each phase of sampled steps, with the rate and the norm of each level that is drawn in it."""
+    """Return each phase of sampled steps, with the rate and the norm of each level that is drawn in that phase."""
     names = [_name(level) for level in levels]
     return [
         phase
@@ -387,7 +387,7 @@ def _name(level: Any) -> str:
 
 @register.filter
 def badges(run: Run) -> SafeString:
-    """Return badges for the run's status, for finishing without a published model, and for a rehearsal."""
+    """Return badges: the run's status, whether it finished without a published model, and whether it is a rehearsal."""
     words = [(str(run.get_status_display()), _LOOKS.get(Run.Status(run.status), "live"))]
     if without_model(run):
         words.append((_("no model"), "warn"))
@@ -412,7 +412,7 @@ def status_label(status: str) -> str:
 
 @register.filter
 def by_level(plan: Any) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Return each promise of a plan in which every holder votes, with its forecast (None if nobody has it)."""
+    """Return each promise of a plan in which every holder votes, with its forecast (None without holders)."""
     document = plan if isinstance(plan, Mapping) else plan.to_json()
     forecasts = {level["name"]: level for level in document["turnout"]["levels"]}
     return [(promise, forecasts.get(promise["name"])) for promise in document["promises"]]
@@ -457,7 +457,7 @@ def aggregator_words(parameters: Mapping[str, Any]) -> str:
 
 @register.filter
 def choice_facts(run: Run) -> list[tuple[str, str]]:
-    """Return the choices of a run that apply, with labels, and the method's other facts about it."""
+    """Return the choices that apply to a run, with labels, and the method's other facts about the run."""
     method = method_of(run)
     facts = [
         (choice_label(choice), _chosen_words(run, choice))
@@ -550,7 +550,7 @@ _PLACES = 5
 def balance_rows(balance: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return the parts of a balance for its table, grouping parts that were left out entirely for the same reason.
 
-    ``parts`` are the others; ``whole`` has each reason with the names of the parts and their numbers of items.
+    ``parts`` are all other parts; ``whole`` has each reason with the names of the parts and their numbers of items.
     """
     whole: dict[str, dict[str, Any]] = {}
     for part in balance:

@@ -1,4 +1,4 @@
-"""Settings by environment; docs/operations.md lists them. By default, all runs on one machine, in ``var/``."""
+"""Settings from environment variables (see docs/operations.md). By default, all runs on one machine, in ``var/``."""
 
 import os
 import secrets
@@ -22,7 +22,7 @@ VAR_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def _generated_secret_key() -> str:
-    """Return the secret key of a local installation, generated once and readable by its owner only."""
+    """Return the secret key of a local installation, generated once and readable only by its owner."""
     path = VAR_DIR / "secret_key"
     if not path.exists():
         draft = path.with_name(f"secret_key.{os.getpid()}")
@@ -107,7 +107,7 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "ipate_web.urls"
-# Pages of rows, for apps that do not import the site.
+# URLs of pages about rows, for apps that do not import the site.
 ABSOLUTE_URL_OVERRIDES = {
     "training.run": lambda run: reverse("staff:run", args=[run.study.slug, run.pk]),
     "consent.webhookendpoint": lambda endpoint: reverse("staff:webhooks", args=[endpoint.study.slug]),
@@ -160,11 +160,11 @@ else:
 DATABASES["default"]["CONN_MAX_AGE"] = 60
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Stores the counts for the API's limits, and the number of registered holders in a large study.
+# Cache of the counts for the API's limits, and of the number of registered holders in a large study.
 CACHES = {
     "default": Env.cache_url_config(env.read("IPATE_CACHE_URL", env.CACHE, default="locmemcache://")),
-    # Parts of pages, of which the {% cache %} tag keeps the latest. Separate from the other cache, so that it cannot
-    # evict counts of requests.
+    # Cache of page parts for the {% cache %} tag. It is separate from the other cache, so that it cannot evict counts
+    # of requests.
     "template_fragments": {
         "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
         "LOCATION": "template_fragments",
@@ -172,7 +172,7 @@ CACHES = {
     },
 }
 
-# Without its cache the site is slower and counts no requests, but it is more important that it responds.
+# Without its cache the site is slower and counts no requests, but must still respond.
 DJANGO_REDIS_IGNORE_EXCEPTIONS = DJANGO_REDIS_LOG_IGNORED_EXCEPTIONS = True
 if "redis" in CACHES["default"]["BACKEND"]:
     CACHES["default"].setdefault("OPTIONS", {}).update({"SOCKET_CONNECT_TIMEOUT": 1, "SOCKET_TIMEOUT": 1})
@@ -208,7 +208,7 @@ STORAGES = {
             ),
         },
     },
-    # Keys of people's records (common.keyrings), separate from the records and not in backups with these.
+    # Keys of people's records (common.keyrings), separate from the records and not in the same backups.
     "keys": {
         "BACKEND": "common.sealed_storage.SealedStorage",
         "OPTIONS": {
@@ -229,7 +229,7 @@ STORAGES = {
         "BACKEND": env.read("IPATE_MODELS_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"),
         "OPTIONS": env.read("IPATE_MODELS_STORAGE_OPTIONS", env.OPTIONS, default={"location": str(MODELS_DIR)}),
     },
-    # The second location of signed checkpoints, ideally one that the database's administrators cannot write to.
+    # Second location of signed checkpoints; the database's administrators should not be able to write to it.
     "checkpoints": {
         "BACKEND": env.read(
             "IPATE_CHECKPOINT_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"
@@ -241,9 +241,9 @@ STORAGES = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 
-#: Public keys for signed checkpoints: the current one and earlier ones. Without any, no checkpoints are made.
+#: Public keys for signed checkpoints: the current key and earlier keys. Without keys, no checkpoints are made.
 CHECKPOINT_KEYS = env.read("IPATE_CHECKPOINT_KEYS", env.NOTE_KEYS, default=[])
-#: File with the private key, only for the process that signs. The site refuses to start if it can read it
+#: File with the private key, only for the process that signs. The site refuses to start if it can read this file
 #: (ipate_web.wsgi).
 CHECKPOINT_KEY_FILE = env.read("IPATE_CHECKPOINT_KEY_FILE", env.TEXT, default="")
 
@@ -281,12 +281,12 @@ else:
     CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": CELERY_TASK_TIME_LIMIT + 3600}
 
 # --- The life of a run ----------------------------------------------------------------------------------------------
-#: Work without a heartbeat for this time is considered dead and picked up again, in seconds.
+#: Seconds without a heartbeat after which work is considered dead and taken over.
 HEARTBEAT_TIMEOUT = env.read("IPATE_HEARTBEAT_TIMEOUT", env.POSITIVE, default=30.0)
 #: Interval at which the sweep looks for such work, in seconds.
 SWEEP_INTERVAL = env.read("IPATE_SWEEP_INTERVAL", env.POSITIVE, default=10.0)
-#: Seconds between a site's requests for news from its hub; for which a worker keeps asking during a run before it turns
-#: to other work; and of a site's silence after which a question ends.
+#: Seconds between a site's requests for news from its hub; seconds for which a worker keeps asking during a run before
+#: it does other work; and seconds of a site's silence after which a question ends.
 SITES_INTERVAL = env.read("IPATE_SITES_INTERVAL", env.POSITIVE, default=60.0)
 SITES_WAIT = env.read("IPATE_SITES_WAIT", env.POSITIVE, default=10.0)
 SITES_PATIENCE = env.read("IPATE_SITES_PATIENCE", env.POSITIVE, default=900.0)
@@ -296,7 +296,7 @@ CELERY_BEAT_SCHEDULE = {
     name: {
         "task": task,
         "schedule": interval,
-        # Without a worker, or under heavy load, they expire instead of piling up. Clocks of hosts may differ by the
+        # Without a worker, or under heavy load, tasks expire instead of piling up. Clocks of hosts may differ by the
         # heartbeat time limit.
         "options": {"expires": max(interval, HEARTBEAT_TIMEOUT)},
     }
@@ -326,15 +326,15 @@ CELERY_BEAT_SCHEDULE = {
 }
 #: The largest ε that a policy may promise to anyone.
 EPSILON_CAP = env.read("IPATE_EPSILON_CAP", env.POSITIVE, default=10.0)
-#: The most that all studies together may charge the person of one account, in μ²; None for no common limit. 1.8: at
-#: most 75 right guesses in 100, as for a level called low ("Several studies" in docs/gaussian-accounts.md).
+#: The most that all studies together may charge the person of one account, in μ²; None for no common limit. 1.8 allows
+#: at most 75 right guesses in 100, as for a level called low ("Several studies" in docs/gaussian-accounts.md).
 PERSON_CEILING = env.read("IPATE_PERSON_CEILING", env.POSITIVE_OR_NONE, default=1.8)
 #: Largest number of records of one person in a private dataset, which bounds a run's memory and time per person.
 MOST_RECORDS = env.read("IPATE_MOST_RECORDS", env.COUNT, default=10_000)
 #: Memory in MB and processor time in seconds for the process that reads an uploaded file.
 READER_MEMORY = env.read("IPATE_READER_MEMORY", env.COUNT, default=4000)
 READER_SECONDS = env.read("IPATE_READER_SECONDS", env.COUNT, default=1800)
-#: Number of plans computed at the same time on this machine; other requests always have half of the site's processes.
+#: Number of plans computed at the same time on this machine; half of the site's processes stay free for other requests.
 PLANS_AT_ONCE = env.read(
     "IPATE_PLANS_AT_ONCE", env.COUNT, default=max(1, env.read("WEB_CONCURRENCY", env.COUNT, default=4) // 2)
 )
@@ -354,7 +354,7 @@ SIGN_IN_TRIES = env.read("IPATE_SIGN_IN_TRIES", env.COUNT, default=5)
 SIGN_IN_TRIES_NAME = env.read("IPATE_SIGN_IN_TRIES_NAME", env.COUNT, default=20)
 SIGN_IN_TRIES_ADDRESS = env.read("IPATE_SIGN_IN_TRIES_ADDRESS", env.COUNT, default=50)
 SIGN_IN_WAIT = env.read("IPATE_SIGN_IN_WAIT", env.SECONDS, default=900)
-#: Wrong invitation codes allowed from an address within INVITATION_WAIT seconds.
+#: Wrong invitation codes allowed from a network address within INVITATION_WAIT seconds.
 INVITATION_TRIES = env.read("IPATE_INVITATION_TRIES", env.COUNT, default=20)
 INVITATION_WAIT = env.read("IPATE_INVITATION_WAIT", env.SECONDS, default=600)
 LOGIN_URL = "account_login"
@@ -369,7 +369,7 @@ ACCOUNT_ADAPTER = "ipate_web.accounts.adapters.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "username", "password1*", "password2*"]
 ACCOUNT_SESSION_REMEMBER = True
-ACCOUNT_LOGIN_ON_PASSWORD_RESET = True  # through a link in a mail; a second factor is still required
+ACCOUNT_LOGIN_ON_PASSWORD_RESET = True  # through a link in an email; a second factor is still required
 # Signed-in users confirm addresses; until then a holder's link stays valid (consent.services.invitations).
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_NOTIFICATIONS = True
@@ -391,7 +391,7 @@ ACCOUNT_FORMS = {
 MFA_ADAPTER = "ipate_web.accounts.adapters.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
-# Nobody can sign up with another person's address; users with an unconfirmed one still need a second factor.
+# Signing up with another person's address is impossible; users with an unconfirmed address still need a second factor.
 MFA_ALLOW_UNVERIFIED_EMAIL = True
 MFA_TOTP_ISSUER = f"iPATE ({_site.hostname})"
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not HTTPS
@@ -432,7 +432,7 @@ SITE_CONTACT = env.read("IPATE_SITE_CONTACT", env.MAIL_ADDRESS, default="")
 SITE_PAGES = env.read("IPATE_SITE_PAGES", env.TEXT, default="")
 
 # --- Mail -----------------------------------------------------------------------------------------------------------
-# Without a server, mails are files readable only by their owner, because some contain links to an account.
+# Without a server, emails are files that only their owner can read, because some contain links to an account.
 _mail = env.read("IPATE_MAIL", env.MAIL, default={"BACKEND": "filebased", "FILE_PATH": str(VAR_DIR / "mail")})
 EMAIL_BACKEND = f"django.core.mail.backends.{_mail['BACKEND']}.EmailBackend"
 EMAIL_FILE_PATH = _mail.get("FILE_PATH")
@@ -447,8 +447,8 @@ if EMAIL_FILE_PATH:
     Path(EMAIL_FILE_PATH).mkdir(parents=True, exist_ok=True, mode=0o700)
 
 # --- Webhooks ---------------------------------------------------------------------------------------------------------
-#: Networks that webhooks may reach although they are not public.
-#: Address for the sign of life of each healthy part ({name}); empty: none are sent.
+#: Networks that webhooks may reach although the networks are not public. URL for the sign of life of each healthy part
+#: ({name}); if empty, none is sent.
 SIGN_OF_LIFE_URL = env.read("IPATE_SIGN_OF_LIFE_URL", env.SIGN_OF_LIFE, default="")
 WEBHOOK_NETWORKS = env.read("IPATE_WEBHOOK_NETWORKS", env.NETWORKS, default=[])
 
@@ -474,8 +474,7 @@ DOCUMENTS = BASE_DIR / "site"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True
 SECURE_SSL_REDIRECT = HTTPS
-# Requested on the machine itself, past the proxy.
-# The API refuses plain HTTP itself; alliances' addresses have ids.
+# Requested on the machine itself, past the proxy. The API itself refuses plain HTTP; URLs of alliances contain ids.
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$", r"^api/v1/(?!alliances/)"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
@@ -570,12 +569,12 @@ SPECTACULAR_SETTINGS = {
     ],
 }
 KNOX_TOKEN_MODEL = "tokens.ApiToken"  # noqa: S105, the name of a model
-# Its migrations would create the table that our model replaces, without which PostgreSQL could not empty the users'.
+# Its migrations would create the table that our model replaces; then PostgreSQL could not empty the users' table.
 MIGRATION_MODULES = {"knox": None}
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "ipate_", "AUTH_HEADER_PREFIX": "Bearer"}
 
 # --- Metrics ----------------------------------------------------------------------------------------------------------
-#: Token that requests for /metrics must send; empty: there are no metrics.
+#: Token that requests for /metrics must send; if empty, there are no metrics.
 METRICS_TOKEN = env.read("IPATE_METRICS_TOKEN", env.TOKEN, default="")
 
 # --- Logs: one JSON object per line, with the run concerned ---------------------------------------------------------
@@ -596,7 +595,7 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": env.read("IPATE_LOG_LEVEL", env.LOG_LEVEL, default="INFO")},
     "loggers": {
         "django.server": {"handlers": ["console"], "level": "INFO", "propagate": False},
-        "httpx": {"level": "WARNING"},  # otherwise, every request of a site to its hub
-        "kombu.connection": {"level": "ERROR"},  # otherwise, that the file transport names no host
+        "httpx": {"level": "WARNING"},  # otherwise, every request from a site to its hub is logged
+        "kombu.connection": {"level": "ERROR"},  # otherwise, warns that the file transport has no host
     },
 }

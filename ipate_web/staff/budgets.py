@@ -21,13 +21,13 @@ from training.watch import budgets_low
 
 #: Maximum numbers of points in a curve and of rows in its table.
 POINTS, ROWS = 60, 12
-#: Number of runs with their own colour in a bar: the latest ones; earlier runs share one.
+#: Number of runs (the latest) with their own colour in a bar; earlier runs share a colour.
 COLOURS = 5
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Part of a bar: ``look`` is a CSS class; ``start`` and ``width`` are in per cent, for attributes."""
+    """Part of a bar: ``look`` is its CSS class; ``start`` and ``width`` are in per cent, for attributes."""
 
     look: str
     words: str
@@ -47,7 +47,7 @@ class BudgetRow:
 
 @dataclass(frozen=True)
 class BudgetUses:
-    """Use of budgets: its look in the bars, and the part of each group's cap that it used (None if it used nothing)."""
+    """Use of budgets: its style in the bars, and the part of each group's cap that it used (None for nothing)."""
 
     use: BudgetUse
     look: str
@@ -61,7 +61,7 @@ class BudgetOverview:
     Attributes:
         study: the study.
         budgets: budgets of its groups.
-        is_live: whether a run in progress reserves or spends part of them.
+        is_live: whether a run in progress reserves or spends part of the budgets.
     """
 
     study: Study
@@ -112,11 +112,11 @@ class BudgetOverview:
 
     @cached_property
     def curve(self) -> Chart | None:
-        """ε used over time; None before the first charge."""
+        """Chart of the ε used over time; None before the first charge."""
         moments = sorted({at for budget in self.budgets for at, _used in budget.history})
         if not moments:
             return None
-        # Step sizes double, so earlier points stay the same during a run and their ε is already known.
+        # Step sizes double, so during a run earlier points stay the same and their ε is cached.
         step = 1
         while len(moments) > step * POINTS:
             step *= 2
@@ -133,7 +133,7 @@ class BudgetOverview:
 
     @property
     def curve_rows(self) -> list[tuple[datetime, list[float | None]]]:
-        """Some numbers of the curve, including the last: the time, and ε used by each group."""
+        """Some points of the curve, including the last: the time, and the ε used by each group."""
         if self.curve is None:
             return []
         rows = [(datetime.fromtimestamp(x / 1000).astimezone(), values) for x, values in self.curve.rows]

@@ -1,4 +1,4 @@
-"""Charts of the staff pages, drawn by ``static/js/charts.js``, with the same numbers as a table."""
+"""Charts on the staff pages, drawn by ``static/js/charts.js``, each with its numbers as a table."""
 
 import math
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from training.models import StudentModel
 from training.selectors import CostHistory, GroupSpending
 
 MOST_SERIES = 8
-"""Largest number of values of a second column that a chart of a table can distinguish."""
+"""Largest number of values in a second column that a chart of a table can distinguish."""
 MOST_BARS = 60
 
 
 @dataclass(frozen=True)
 class Series:
-    """Line or set of bars: a value, or None for a gap, for each x of the chart; a limit is drawn as a dashed line."""
+    """Line or set of bars: for each x of the chart a value, or None for a gap; a limit is drawn as a dashed line."""
 
     name: str
     values: Sequence[float | None]
@@ -41,7 +41,7 @@ class Chart:
 
     Attributes:
         x: numbers, or names with ``scale="category"``.
-        series: each with as many values as ``x``.
+        series: series, each with as many values as ``x``.
         x_label: axis title; empty for none.
         y_label: axis title; empty for none.
         kind: lines or bars.
@@ -91,7 +91,7 @@ class Chart:
 
 
 def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | None:
-    """Return the share of every member's cap used over labels released or steps taken; the limit is the run's share."""
+    """Return a chart of the used share of every member's cap against labels or steps; the run's share is the limit."""
     if not history.positions:
         return None
     series = [
@@ -102,7 +102,7 @@ def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | Non
 
 
 def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
-    """Return charts, with captions, of a teacher plan's comparison: points labelled right, and cost of a query."""
+    """Return charts, with captions, that compare numbers of teachers: points labelled right, and cost of a query."""
     if not isinstance(plan, TeachersPlan):
         return []
     numbers = sorted({each.teachers for each in plan.compared})
@@ -136,7 +136,7 @@ def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
 def table_chart(table: CountTable) -> Chart | None:
     """Return the chart of a table: numbers of people by the first column, with bars for each value of the second.
 
-    None if it would be too large to read.
+    Return None if the chart would be too large to read.
     """
     first, *second = table.values
     names = second[0] if second else ("",)
@@ -159,7 +159,7 @@ def curve_chart(curves: dict[str, list[float]]) -> Chart | None:
 
 
 def lead_chart(leads: list[list[float]]) -> Chart | None:
-    """Return the chart of each round's leads: share of its points by the lead of the largest count, in σ."""
+    """Return the chart of each round's leads: the share of its points by lead of the largest count, in σ."""
     if not leads:
         return None
     names = [f"{low}–{high} σ" for low, high in pairwise(LEADS)]
@@ -170,7 +170,7 @@ def lead_chart(leads: list[list[float]]) -> Chart | None:
 
 
 def class_chart(student: StudentModel) -> Chart | None:
-    """Return the student's recall and precision by class, and its recall if trained on true labels, once known."""
+    """Return a chart of recall and precision by class and, once known, the recall after training on true labels."""
     evaluation = student.card.get("evaluation")
     if not evaluation:
         return None
@@ -187,7 +187,7 @@ def class_chart(student: StudentModel) -> Chart | None:
 
 
 def calibration_chart(student: StudentModel) -> Chart | None:
-    """Return the calibration chart: observed frequency against prediction, with the diagonal of perfect calibration."""
+    """Return the calibration chart: observed against predicted frequency, with the diagonal of perfect calibration."""
     bins = (student.card.get("evaluation") or {}).get("calibration")
     if not bins:
         return None
@@ -217,7 +217,7 @@ def precision_chart(student: StudentModel) -> Chart | None:
 
 
 def survival_chart(student: StudentModel) -> Chart | None:
-    """Return the share of people without the event at each time, as predicted and as observed, with its interval."""
+    """Return a chart of the predicted and observed shares of people without the event at each time, with intervals."""
     curve = (student.card.get("evaluation") or {}).get("curve")
     if not curve:
         return None
@@ -236,7 +236,7 @@ def survival_chart(student: StudentModel) -> Chart | None:
 
 
 def evaluation_charts(student: StudentModel) -> dict[str, Any]:
-    """Return the charts of a student's evaluation under the names of ``staff/runs/student_results.html``, on demand."""
+    """Return the charts of a student's evaluation, by name in ``staff/runs/student_results.html``, made on demand."""
     charts = {
         "classes": class_chart,
         "calibration": calibration_chart,

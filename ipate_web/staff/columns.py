@@ -1,4 +1,4 @@
-"""Forms for the columns of a table and the outcome to learn from it, edited one by one or all in a file."""
+"""Forms for the columns of a table and the outcome to learn; columns are edited one by one or all in a file."""
 
 import io
 import math
@@ -22,9 +22,9 @@ from learning.formats.values import DATE_ORDERS
 from learning.outcomes import OUTCOME_LABELS, Classes, Labels, Numbers, Times
 
 DATED = ("value", "time", "date")
-"""Uses of columns that may be dates, if the time between two dates is learned."""
+"""Uses of columns that may contain dates, if the time between two dates is learned."""
 AT_ONCE = 50
-"""Columns on a page, because a request holds at most 1,000 fields."""
+"""Number of columns on a page, because a request may have at most 1,000 fields."""
 #: Entry for an empty cell in a line of missing values.
 _EMPTY = "(empty)"
 
@@ -119,10 +119,10 @@ def _cell(text: str) -> str:
 
 
 def _pairs(lines: Sequence[str], *, of_numbers: bool) -> dict[str, Any]:
-    """Return spellings and their meanings.
+    """Return pairs of a spelling and its meaning.
 
     Raises:
-        ValueError: a meaning is not a number; the message is the line.
+        ValueError: a meaning is not a number; the message is the line with it.
     """
     if not of_numbers:
         return {_cell(a.strip()): b.strip() for a, _sign, b in (line.partition("=") for line in lines)}
@@ -182,7 +182,7 @@ class _Declared:
         return "\n".join(text or _EMPTY for text in value) if isinstance(value, list) else value
 
 
-#: Words for choices of a column that are not words themselves.
+#: Words for choices of a column that are symbols or codes.
 _WORDS = {
     **{written: _(words) for written, words in DATE_ORDERS.items()},
     "years": _("years"),
@@ -233,7 +233,7 @@ class ColumnForm(forms.Form):
 
     @property
     def groups(self) -> list[tuple[str, list[forms.BoundField]]]:
-        """Return the fields of single kinds, grouped by the uses for which they are shown."""
+        """Return fields that only some kinds have, grouped by the uses for which they are shown."""
         named = [name for name in self.fields if name not in ("name", "use", "rule", "missing")]
         grouped = dict.fromkeys(self.shown[name] for name in named)
         return [(uses, [self[name] for name in named if self.shown[name] == uses]) for uses in grouped]
@@ -293,7 +293,7 @@ ColumnFormSet = forms.formset_factory(ColumnForm, extra=0, max_num=AT_ONCE, abso
 
 
 class Columns:
-    """Columns of a schema in JSON, each with its rule, for forms and files.
+    """A schema's columns in JSON, each with its rule, for forms and files.
 
     Attributes:
         schema: The schema.
@@ -310,7 +310,7 @@ class Columns:
         ]
 
     def changed(self, forms_by_place: Mapping[int, "ColumnForm"]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        """Return all columns in JSON, updated from the given valid forms, and the rules that differ from the usual."""
+        """Return all columns in JSON, updated from the given valid forms, and the rules that are not the usual rule."""
         columns = list(self.schema["columns"])
         rules = {each["name"]: each["rule"] for each in self.initial}
         for place, form in forms_by_place.items():
@@ -343,7 +343,7 @@ _FIELDS = tuple(ColumnForm.base_fields)
 
 
 class ColumnsFileForm(forms.Form):
-    """Form for a file of all columns, saved from this page and edited."""
+    """Form for a file of all columns that was saved from this page and edited."""
 
     file = forms.FileField(
         label=_("Edited file"),

@@ -108,7 +108,7 @@ def remark_make(request: SignedInRequest, proposal: EpsilonPolicy | ConsentFormP
 
 @study_form("consent.view_dashboard")
 def committee(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show rules in force, proposals and decisions; write the example of harm, set the quorum, declare a conflict."""
+    """Show rules in force, proposals and decisions, with forms for the example of harm, quorum and conflicts."""
     pressed = next((name for name in _NEEDED if name in request.POST), None)
     if request.method == "POST" and (pressed is None or _NEEDED[pressed] not in request.can):
         raise PermissionDenied
@@ -132,7 +132,7 @@ def committee(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _done(request: SignedInRequest, study: Study, pressed: str, form: Any) -> bool:
-    """Carry out the request, or show on the form why it is refused."""
+    """Carry out the request, or show in the form why it was refused."""
     acts: dict[str, Callable[[], object]] = {
         "harm": lambda: services.harm_write(study=study, acting_user=request.user, texts=form.texts),
         "quorum_set": lambda: services.quorum_set(

@@ -48,9 +48,9 @@ def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list
 
 
 def measure_rows(runs: Sequence[ComparedRun]) -> list[tuple[str, str, tuple[MeasureWords, ...]]]:
-    """Return the name, baseline and value in each run of every measure except accuracy.
+    """Return every measure except accuracy: its name, baseline, and value in each run.
 
-    Models of different outcomes have different measures; missing ones are shown as a dash.
+    Models of different outcomes have different measures; missing measures are shown as a dash.
     """
     known = [{each.name: each for each in measures(run.evaluation)} if run.evaluation else {} for run in runs]
     names = dict.fromkeys(name for each in known for name in each)
@@ -108,7 +108,7 @@ def _label(name: str, runs: Sequence[Run]) -> str:
 def _choice(name: str, runs: Sequence[Run]) -> Choice | None:
     """Return the runs' choice that a dotted name or a parameter's name belongs to, or None.
 
-    A draft's previous value may have been a choice of another method.
+    The previous value in a draft may have been a choice of another method.
     """
     role, _dot, of = name.partition(".")
     methods = [*map(method_of, runs), *IMPLEMENTED] if role == "choices" else []
@@ -166,7 +166,7 @@ def _value(name: str, value: Any, runs: Sequence[Run]) -> str:
 
 
 def cost_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
-    """Return charts of the largest used share of a group's cap, over labels for some runs and steps for others."""
+    """Return charts of the largest used share of a group's cap, against labels for some runs and steps for others."""
     titles = run_titles(runs)
     lines: dict[bool, list[tuple[str, dict[float, float]]]] = {True: [], False: []}
     for title, each in zip(titles, runs, strict=True):
@@ -215,7 +215,7 @@ def result_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
 
 
 def group_chart(runs: Sequence[ComparedRun]) -> tuple[str, Chart] | None:
-    """Return each run's cost at each level: the share of the cap that it used at most or, in rehearsals, its ε."""
+    """Return a chart of each run's cost at each level: the largest used share of the cap or, in rehearsals, the ε."""
     costs: dict[str, dict[str, float | None]] = {}
     for title, each in zip(run_titles(runs), runs, strict=True):
         costs[title] = {level: group.spent_share for group in each.groups for level in group.levels}
@@ -263,7 +263,7 @@ def _over_each_other(lines: list[tuple[str, dict[float, float]]], x_label: str, 
 @require_safe
 @study_page("training.view_run")
 def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Compare the runs named in the address, in their order; the address can be kept and shared."""
+    """Compare the runs listed in the URL, in their order; the URL can be saved and shared."""
     ids = list(dict.fromkeys(request.GET.getlist("run")))
     runs = _found(request, study, ids) if len(ids) <= MOST else []
     problem = _problem(len(ids), len(runs))
@@ -300,7 +300,7 @@ def _id(text: str) -> UUID | None:
 
 
 def _problem(count: int, present: int) -> str:
-    """Return what is wrong with a selection of runs and what to do about it (empty if nothing is)."""
+    """Return the error in a selection of runs, and how to correct it (empty if there is none)."""
     if count > MOST:
         message = _("%(wanted)d runs are too many for one page. Select at most %(most)d.")
         return message % {"wanted": count, "most": MOST}

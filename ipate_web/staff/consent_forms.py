@@ -63,7 +63,7 @@ _CORRECTION_TOLD = format_lazy(
 )
 
 
-#: Headings required by guidelines (docs/guidelines.md), and what belongs under each. The site adds the rest.
+#: Headings required by guidelines (docs/guidelines.md), with notes on the content of each. The site adds the rest.
 HEADINGS = (
     (gettext_noop("What we ask"), gettext_noop("what the study wants to learn, and the records it learns from")),
     (
@@ -80,7 +80,7 @@ HEADINGS = (
 
 
 def headings_text(language: str) -> str:
-    """Return the headings as the start of a text in one of the site's languages, or else in its first."""
+    """Return the headings as the start of a text in one of the site's languages, or else in the first language."""
     with override(_site_language(language)):
         return "\n\n\n".join(f"# {_(heading)}" for heading, _what in HEADINGS)
 
@@ -91,7 +91,7 @@ def _site_language(language: str) -> str:
 
 
 def _empty_headings(text: str, language: str) -> list[str]:
-    """Return headings of ours with nothing below them."""
+    """Return the headings given by the site that have nothing below them."""
     lines = [line for line in text.splitlines() if line.strip()]
     ours = set(headings_text(language).split("\n\n\n"))
     return [
@@ -140,7 +140,7 @@ class ConsentFormForm(forms.Form):
                     self.add_error(code, ValidationError(message, params={"headings": ", ".join(empty)}))
         others = self.draft is not None and self.draft.saved_by_id != self.acting_user.pk
         if others and self.cleaned_data.get("seen") != self.digest:
-            # A person who has read this and saves again does so deliberately.
+            # A person who has read this message and saves again does so deliberately.
             self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
             message = gettext_lazy(
                 "%(who)s has saved a different draft since you opened this page, and yours is not saved yet. Save "
@@ -156,7 +156,7 @@ class ConsentFormForm(forms.Form):
 
 
 class PublicationForm(forms.Form):
-    """Form for publishing ``draft`` after ``latest``, with the consequence for earlier consents if there may be any."""
+    """Form for publishing ``draft`` after ``latest``; with the consequence for earlier consents if there may be any."""
 
     seen = forms.CharField(widget=forms.HiddenInput)
     valid_months = forms.IntegerField(
@@ -226,7 +226,7 @@ class PublicationForm(forms.Form):
 
 @dataclass(frozen=True)
 class QuestionUnderstood:
-    """Check question with the results of the newest count; None before the first."""
+    """Check question with the results of the newest count; None before the first count."""
 
     question: CheckQuestion
     understood: Understanding | None
@@ -276,7 +276,7 @@ def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:
 def _differences(
     older: dict[str, str], newer: dict[str, str], studies: tuple[Study, Study]
 ) -> list[tuple[str, str, list[DiffLine], bool]]:
-    """Return (code, name, lines, whether they read the same) for facts and changed texts in each language."""
+    """Return (code, name, lines, whether both versions read the same) for facts and changed texts in each language."""
     differences = []
     facts = fact_differences(*studies)
     if facts:
@@ -294,7 +294,7 @@ def consent_forms(request: SignedInRequest, study: Study) -> HttpResponse:
     """List the versions of the consent form."""
     form = selectors.consent_form_in_force(study)
     context = {
-        # Not joined, because a join would leave out versions by accounts since deleted.
+        # Not joined, because a join would leave out versions by accounts that have been deleted.
         "versions": ConsentForm.objects.filter(study=study).prefetch_related("published_by", "proposed_by"),
         "consent_form": form,
         "texts": _rendered(form.texts) if form else [],
@@ -354,7 +354,7 @@ def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _drafted(study: Study, draft: ConsentFormDraft | None) -> Study:
-    """Return the study with the facts of a draft, or else its own."""
+    """Return the study with the facts of a draft, or else with its own facts."""
     return study_with(study, services.draft_facts(draft)) if draft else study
 
 
@@ -362,7 +362,7 @@ def _drafted(study: Study, draft: ConsentFormDraft | None) -> Study:
 def consent_form_facts(request: SignedInRequest, study: Study) -> HttpResponse:
     """Edit the facts of the next version, which are kept with the draft.
 
-    Before the first version is published, they are the study's settings, which an operator writes.
+    Before the first version is published, these facts are the study's settings, which an operator writes.
     """
     latest = selectors.consent_form_in_force(study)
     if latest is None:
@@ -381,14 +381,14 @@ def consent_form_facts(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.publish_consentform")
 def consent_form_preview(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Return the draft's preview, which htmx replaces while someone types."""
+    """Return the draft's preview, which htmx updates while someone types."""
     texts = _rendered(ConsentFormForm(request.POST, study=study, draft=None, acting_user=request.user).texts)
     return HttpResponse(component_render("form_texts", texts=texts))
 
 
 @study_form("consent.publish_consentform")
 def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show the draft's differences and the consequence for earlier consents; propose the draft."""
+    """Show the draft's differences and its consequence for earlier consents, with a form for proposing the draft."""
     draft = ConsentFormDraft.objects.filter(study=study).first()
     if draft is None:
         return redirect("staff:consent_form_new", study.slug)
@@ -440,7 +440,7 @@ def _proposed(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, dec
 
 @study_form("consent.publish_consentform")
 def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int) -> HttpResponse:
-    """Show what a proposed form changes and whom it affects, with forms to approve or reject it, comment or object."""
+    """Show a proposed form's changes and the people affected, with forms to approve, reject, comment or object."""
     proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=sequence)
     remark = remark_form(request)
     if request.method == "POST" and not request.user.has_perm("consent.approve_consentform", study):

@@ -1,4 +1,4 @@
-"""Form fields shared by several staff forms, including those that choose something with parameters of its own."""
+"""Form fields shared by several staff forms, including fields for choosing an object that has its own parameters."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class AnswerField(DayField):
 
 
 class LinesField(forms.CharField):
-    """Field for texts, one per line."""
+    """Field for strings, one per line."""
 
     def __init__(self, *, rows: int = 3, **kwargs: Any) -> None:
         super().__init__(required=False, widget=forms.Textarea(attrs={"rows": rows, "spellcheck": "false"}), **kwargs)
@@ -64,7 +64,7 @@ REASON_LENGTH = 500
 
 
 class ReasonForm(forms.Form):
-    """Form for the reason of an act that cannot be undone."""
+    """Form for the reason for an act that cannot be undone."""
 
     reason = forms.CharField(
         label=gettext_lazy("Reason"),
@@ -102,7 +102,7 @@ class ParameterGroup:
 def kind_add(form: forms.Form, role: str, label: Any, unset: str = "") -> None:
     """Add the field ``role`` of :data:`KINDS`, and fields for the parameters of each kind.
 
-    ``unset`` describes the result if nothing is chosen, if that is allowed.
+    ``unset`` describes the result of choosing nothing, if this is allowed.
     """
     named = [(name, _(kind.label)) for name, kind in KINDS[role].items()]
     left_open = [("", capfirst(_(unset)))] if unset else []

@@ -1,8 +1,8 @@
 """Summary for a data protection impact assessment (GDPR Article 35(7)), from the study's own data.
 
-It describes which data are processed and why, what protects people, and how much an attacker's guess can improve. It
-contains nothing about a single person and no number of people. The controller has to judge whether the remaining risk
-is acceptable, with the advice of its data protection officer.
+It describes which data are processed and why, how people are protected, and how much an attacker's guess can improve.
+It contains nothing about a single person and no number of people. The controller has to judge whether the remaining
+risk is acceptable, with the advice of its data protection officer.
 """
 
 from dataclasses import dataclass, field
@@ -182,7 +182,7 @@ def _decisions(study: Study) -> Section:
 
 
 def _short(digest: str) -> str:
-    """Return the beginning of a digest, because a table cell has no room for 64 digits."""
+    """Return the beginning of a digest, because 64 digits do not fit into a table cell."""
     return f"{digest[:16]}…"
 
 
@@ -219,7 +219,7 @@ def impact_markdown(study: Study) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a cell's text on one line, with bars escaped so that they do not end the cell."""
+    """Return a cell's text on one line, with vertical bars escaped so that they do not end the cell."""
     return " ".join(text.split()).replace("|", "\\|")
 
 

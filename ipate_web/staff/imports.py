@@ -48,7 +48,7 @@ _DELIMITERS = (
     ("|", gettext_lazy("vertical bar")),
 )
 SHOWN = 50
-"""Number of faults on the page; the file has all of them."""
+"""Number of errors on the page; the file contains all of them."""
 
 
 class _UploadField(forms.FileField):
@@ -63,7 +63,7 @@ class _UploadField(forms.FileField):
 
 
 class UploadForm(forms.Form):
-    """Form for a file, the name of the dataset, and the source of its schema."""
+    """Form for a file, the name of the dataset, and the source of the schema."""
 
     file = _UploadField(
         label=gettext_lazy("File"),
@@ -162,7 +162,7 @@ class UploadForm(forms.Form):
 
 
 def next_upload(study: Study) -> UploadForm:
-    """Return the form for a study's next file: a missing kind, with the schema of its last public or test rows."""
+    """Return the form for a study's next file, with a missing kind and the schema of the last public or test rows."""
     have = set(study.datasets.filter(removed_at=None).values_list("kind", flat=True))
     order = (Dataset.Kind.PUBLIC, Dataset.Kind.TEST, Dataset.Kind.PRIVATE)
     kind = next((each for each in order if each not in have), Dataset.Kind.PUBLIC)
@@ -172,7 +172,7 @@ def next_upload(study: Study) -> UploadForm:
 
 
 def document_read(content: bytes | str) -> dict[str, Any]:
-    """Return a schema written as JSON. Raises ValidationError, which lists all errors."""
+    """Return a schema read from JSON. Raises ValidationError, which lists all errors."""
     try:
         document = document_parse(content)
     except UnreadableError as error:
@@ -193,7 +193,7 @@ def document_faults(document: Any) -> list[tuple[str, str]]:
 
 
 def _is_public(of: DatasetImport, document: Mapping[str, Any]) -> bool:
-    """Return whether a schema says no more than the study's last public or test rows, so nothing about people."""
+    """Return whether a schema contains only what the schema of the study's last public or test rows reveals."""
     public = of.study.datasets.filter(removed_at=None).exclude(kind=Dataset.Kind.PRIVATE).order_by("imported_at").last()
     if public is None:
         return False
@@ -224,13 +224,13 @@ class _SchemaForm(forms.Form):
             del self.fields["known"]
 
     def require_source(self) -> None:
-        """Require the source of the ranges in a schema of people's rows."""
+        """Require a source for the ranges in a schema of people's rows."""
         self.fields["known"] = self.base_fields["known"]
         self.add_error("known", forms.Field.default_error_messages["required"])
 
 
 class TableForm(_SchemaForm):
-    """Form for the part of a table's schema that is not about columns."""
+    """Form for the part of a table's schema that does not concern columns."""
 
     delimiter = forms.ChoiceField(label=gettext_lazy("Column separator"), choices=_DELIMITERS)
     decimal = forms.ChoiceField(
@@ -323,7 +323,7 @@ class ImageForm(_SchemaForm):
 
 
 class SchemaForms:
-    """The forms for declaring an import's schema: one for images, or one per column for as many as fit on a page.
+    """The forms for declaring an import's schema: one for images, or one for each column on the current page.
 
     Attributes:
         first: Position of the first column on the page.
@@ -355,7 +355,7 @@ class SchemaForms:
         """Return the declared schema, or None if it is invalid; the forms then show why.
 
         Args:
-            sound: Whether to check the schema as a whole, instead of only each form.
+            sound: Whether to check also the schema as a whole, not only each form.
         """
         if not sound and "known" in self.form.fields:
             self.form.fields["known"].required = False
@@ -392,7 +392,7 @@ class SchemaForms:
 
     @property
     def errors(self) -> list[tuple[str, str]]:
-        """Column or field, and a sentence, for every error."""
+        """Every error: its column or field, and a sentence."""
         forms_of = [(each.initial.get("name", ""), each) for each in self.columns or ()]
         listed = []
         for name, form in [("", self.form), *([("", self.target)] if self.target else []), *forms_of]:
@@ -423,7 +423,7 @@ def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("training.import_dataset")
 def import_page(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Show the state of an import: the form for its schema, progress, or the findings of the check."""
+    """Show the state of an import: the form for its schema, its progress, or the results of the check."""
     row = _import_or_404(study, pk)
     is_sent, keeps = request.method == "POST", "keep" in request.POST
     first = request.GET.get("from", "")
@@ -498,7 +498,7 @@ def _context(row: DatasetImport) -> dict[str, Any]:
 @require_safe
 @study_page("training.import_dataset")
 def import_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Show progress, polled by the page while a worker is busy; then the page reloads."""
+    """Show progress; the page polls this while a worker is busy, then reloads."""
     row = _import_or_404(study, pk)
     response = render(request, "staff/datasets/import_live.html", {"study": study, **_context(row)})
     if row.state not in DatasetImport.BUSY:
@@ -518,7 +518,7 @@ def import_store(request: SignedInRequest, study: Study, pk: str) -> HttpRespons
 
 @study_form("training.import_dataset")
 def import_dropped(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Confirm and drop an import."""
+    """Ask for confirmation, then drop an import."""
     row = _import_or_404(study, pk)
     if request.method == "POST":
         import_drop(dataset_import=row)
@@ -530,7 +530,7 @@ def import_dropped(request: SignedInRequest, study: Study, pk: str) -> HttpRespo
 @require_safe
 @study_page("training.import_dataset")
 def import_faults(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Download all faults of a file as CSV."""
+    """Download all errors in a file as CSV."""
     row = _import_or_404(study, pk)
     report = import_report(row)
     file = io.StringIO()

@@ -74,7 +74,7 @@ class Command(BaseCommand):
             self.stdout.write("\nStopped. The same command continues where this one has stopped.")
 
     def run_over_sites(self, data: str, sites: int, port: int, no_serve: bool, **options: Any) -> None:
-        """Run a hub and several sites with one alliance and one joint run."""
+        """Run a hub and several sites with an alliance and a joint run."""
         states = joint_demo(data, sites, port, self.stdout.write, serve=not no_serve)
         if options["json"]:
             self.stdout.write(json.dumps({"runs": states}))
@@ -86,11 +86,11 @@ class Command(BaseCommand):
         with ExitStack() as stack:
             processes: list[Popen] = []
             if serve:
-                port = free_port(port)  # before the worker starts, because its mails contain the site's address
+                port = free_port(port)  # before the worker starts, because its emails contain the site's URL
                 static_files_collect()
                 site = stack.enter_context(running(site_command(port), LOGS / "site.log", site_environment(port)))
                 processes.append(site)
-            users, logins = people()  # while the site starts
+            users, logins = people()  # in parallel with the start of the site
             study, _rehearsal = study_found(data, users), rehearsal_found(data, users)
             if serve:
                 wait_for_answer(port, site)
@@ -113,7 +113,7 @@ class Command(BaseCommand):
                     time.sleep(0.3)
 
     def _carry_out(self, data: str, users: dict[str, User], processes: list[Popen]) -> list[Run]:
-        """Import the data, record everyone's decision, and start the runs; return these after they have ended."""
+        """Import the data, record everyone's decision, start the runs, and return them after they have ended."""
         with progress_bar(desc=f"{data}: reading") as bar:
             try:
                 splits = catalogue_load(data, settings.DATA_DIR or None, _bar_progress(bar))
@@ -123,7 +123,7 @@ class Command(BaseCommand):
         rehearsal = rehearsal_build(data, splits, users)
         try:
             runs = runs_start(data, real, rehearsal, proposer=users["operator"], approver=users["operator2"])
-        except ValidationError as error:  # such as a share that a visitor has already given to another run
+        except ValidationError as error:  # for example because a visitor has already given the share to another run
             raise CommandError(" ".join(error.messages)) from error
         _wait_for(runs, processes)
         return list(Run.objects.filter(pk__in=[run.pk for run in runs]).order_by("created_at"))
@@ -202,7 +202,7 @@ def _gain(accuracy: float | None, baseline: float | None) -> str:
 
 
 def _report(run: Run) -> dict[str, Any]:
-    """Return the outcome of a run; ``share`` is the part of every holder's cap that it used, None in a rehearsal."""
+    """Return a run's outcome in words; ``share`` is the used part of every holder's cap, None in a rehearsal."""
     student = run.student
     return {
         "method": run.method,
@@ -236,7 +236,7 @@ def _bar_progress(bar: tqdm):
 
 
 def _wait_for(runs: list[Run], processes: list[Popen]) -> None:
-    """Wait until all runs have ended, with one progress bar for each."""
+    """Wait until all runs have ended, with a progress bar for each run."""
     with ExitStack() as stack:
         shape = "{desc} {percentage:3.0f}% |{bar}|"
         bars = {

@@ -39,7 +39,7 @@ from training.services.drawings import head_counts_draw
 from training.verification import checks_of
 
 SLUG = "demo-sites"
-#: Steps that use the curvature of public points need no more; each is a question to all sites.
+#: Number of steps: enough if they use the curvature of public points, and each step is a question to all sites.
 QUESTIONS = 15
 
 Step = Callable[..., dict[str, Any]]
@@ -117,7 +117,7 @@ def site_join(data: str) -> dict[str, Any]:
 
 
 def hub_run(mode: str, share: float) -> dict[str, Any]:
-    """At the hub: propose a run, unless the last one is still going on, and approve it."""
+    """At the hub: propose a run, unless the last run is still in progress, and approve it."""
     alliance = _alliance()
     run = Run.objects.filter(alliance=alliance, joint__isnull=False).order_by("created_at").last()
     if run is None or run.status in Run.ENDED:
@@ -125,7 +125,7 @@ def hub_run(mode: str, share: float) -> dict[str, Any]:
     if run.status == Run.Status.DRAFT:
         run = run_approve(run=run, acting_user=_user("operator2"), share=share)
     if run.status == Run.Status.PLANNING:
-        run_plan(run)  # the sites request it at once
+        run_plan(run)  # the sites request the run at once
     return {"number": run.pk.hex}
 
 
@@ -171,7 +171,7 @@ def run_state() -> dict[str, Any]:
 
 
 def accounts_state() -> dict[str, Any]:
-    """Return this installation's faults, the largest share of a cap used, and the numbers of charges and repeats."""
+    """Return this installation's faults, the largest used share of a cap, and the numbers of charges and repeats."""
     study = Study.objects.get(slug=SLUG)
     snapshot = consent_snapshot(study)
     spent, caps = balances(study).of(snapshot.holders), caps_of(snapshot.epsilons, study.delta)

@@ -1,4 +1,4 @@
-"""``makemigrations`` for the schema only, because texts, choices and validators of a field need no migration."""
+"""``makemigrations`` for the schema only, because strings, choices and validators of a field need no migration."""
 
 from typing import Any
 

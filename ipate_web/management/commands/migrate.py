@@ -1,4 +1,4 @@
-"""``migrate``, which misses only migrations that :mod:`ipate_web.management.commands.makemigrations` would create."""
+"""``migrate``, reporting only migrations that :mod:`ipate_web.management.commands.makemigrations` would create."""
 
 from django.core.management.commands import migrate
 

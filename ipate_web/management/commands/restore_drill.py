@@ -1,9 +1,9 @@
-"""Restore a backup into an empty installation, verify it, measure how long that takes, and delete it.
+"""Restore a backup into an empty installation, verify it, measure how long this takes, and delete the installation.
 
 Database, files and journal of this installation stay as they are, because a new process restores into a separate folder
 under IPATE_VAR_DIR, with a copy of the journal. On PostgreSQL, name an empty database with --database. The exit status
-is 1 if the backup cannot be restored or is incomplete. Studies that would be locked are not faults: there have been
-decisions or releases since the backup.
+is 1 if the backup cannot be restored or is incomplete. Studies that would be locked are not faults, because there have
+been decisions or releases since the backup.
 """
 
 import json
@@ -65,7 +65,7 @@ class Command(BaseCommand):
             facts["locked"] = re.findall(r"^(\S+) is locked:", output, re.MULTILINE)
             output, facts["verify_seconds"] = self._call(environment, "verify_ledger", "--replay", may_fail=True)
         faults = set(re.findall(r"^ +(FAULT  .*)$", output, re.MULTILINE))
-        # Every backup lacks later decisions and releases; they lock the study and can be settled.
+        # Every backup lacks later decisions and releases, which lock the study and can be settled.
         if faults - {f"FAULT  {JOURNAL_CHECK}"} or "whole" not in output:
             raise CommandError(f"The backup can be restored, but is not whole.\n{output}")
         for name, value in facts.items():
@@ -75,11 +75,11 @@ class Command(BaseCommand):
             report.write_text(json.dumps(facts, indent=1) + "\n")
 
     def _environment(self, folder: Path, database: str) -> dict[str, str]:
-        """Return the variables of an empty installation in ``folder`` with the keys of this one."""
+        """Return the environment variables of an empty installation in ``folder`` with this installation's keys."""
         if Path(settings.JOURNAL_DIR).is_dir():
             shutil.copytree(settings.JOURNAL_DIR, folder / "journal")
         if Path(settings.KEYS_DIR).is_dir():
-            # Without them, people's records cannot be read.
+            # Without these keys, people's records cannot be read.
             shutil.copytree(settings.KEYS_DIR, folder / "var" / "keys")
         elsewhere = {f"IPATE_{alias.upper()}_STORAGE{end}" for alias in STORAGES for end in ("", "_OPTIONS")}
         elsewhere |= {"IPATE_MAIL", "IPATE_CACHE_URL", "IPATE_SIGN_OF_LIFE_URL", "DATABASE_URL"}

@@ -1,8 +1,8 @@
-"""Encrypt and sign again, with the current keys, all data encrypted and signed with earlier ones.
+"""Encrypt and sign again, with the current keys, all data encrypted or signed with earlier keys.
 
-Call it after a key was changed, with the earlier one among its fallbacks, while site and workers are stopped. It does
-not change digests made with an earlier signing key: numbers of receipts, exports, documents, sealed changes, codes of
-invitations. Keep that key for as long as they must be checked.
+Call this after a key was changed, with the earlier key among its fallbacks, while site and workers are stopped. This
+does not change digests made with an earlier signing key: numbers of receipts, exports, documents, sealed changes, codes
+of invitations. Keep that key for as long as they must be checked.
 """
 
 from typing import Any
