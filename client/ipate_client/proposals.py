@@ -85,13 +85,14 @@ class Proposals(Proposing):
                 1 if left out.
             first_queries: Points of the first round. Leave empty to use one fifteenth of all the points that are
                 asked about, up to 600. From 1 to 1e+09.
-            embedded: The second round compares points by the student's inner layer. If the first round's student
-                has one, as networks do. False if left out.
-            sigma: Σ, noise of each count. Leave empty to let the forecast choose. From 0.001 to 16384.
-            radius_share: Radius, in percent of the public points. Leave empty to let the forecast choose. From
-                1e-09 to 1.
-            kernel: A record counts. uniform if left out.
-            records: Records per holder. A public number that the forecast uses. It is not counted from the data.
+            embedded: The second round compares points by the student's inner layer. This applies only if the first
+                round's student has an inner layer, as neural networks do. False if left out.
+            sigma: Noise of each count (σ). If you leave this empty, the forecast sets the value. From 0.001 to
+                16384.
+            radius_share: Radius, in percent of the public points. If you leave this empty, the forecast sets the
+                value. From 1e-09 to 1.
+            kernel: How a record counts. uniform if left out.
+            records: Records per holder. The forecast uses this public number, which is not counted from the data.
                 From 1 to 10000. 1.0 if left out.
         """
         given = {**locals()}
@@ -165,12 +166,12 @@ class Proposals(Proposing):
                 best. From 1 to 1e+09.
             learner_parameters: Parameters of the learner. Parameters you leave out take their default values.
             unlabelled: Teachers also learn from the public points. Each teacher assumes that public points close
-                together have the same class. Teachers share the public points without labels, and nothing else.
-                images if left out.
+                together have the same class. Teachers share only the public points, without their labels. images if
+                left out.
             aggregator: Aggregator. Name and parameters before any scaling.
             weight_scheme: Weights. gdp if left out.
             small_groups: Groups too small for a teacher. merge if left out.
-            on_exhausted: When a group's share is used up. stop if left out.
+            on_exhausted: What happens when a group's share is used up. stop if left out.
             variant: Variant of the method.
         """
         given = {**locals()}
@@ -258,15 +259,16 @@ class Proposals(Proposing):
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
                 requirements are met. False if left out.
-            steps: Gradient steps. Leave empty to let a rule choose it. From 1 to 10000.
-            clip_norm: Clipping norm. Leave empty to let a rule choose it. From 0.0001 to 10000.
-            step_size: Step size. Leave empty to let a rule choose it. From 1e-06 to 1e+06.
+            steps: Gradient steps. If you leave this empty, a rule sets the value. From 1 to 10000.
+            clip_norm: Clipping norm. If you leave this empty, a rule sets the value. From 0.0001 to 10000.
+            step_size: Step size. If you leave this empty, a rule sets the value. From 1e-06 to 1e+06.
             publish: Published.
             rounds: Rounds. In the second round, the model learns from the output of the inner layer of the first
                 round's student. From 1 to 2. 1 if left out.
-            sigma: Noise multiplier σ. Leave empty to let a rule choose it. From 0.1 to 4096.
-            ridge: Ridge. Added to the curvature of the public points, in units of a step's noise: directions
-                drowned out by noise are followed less. Leave empty to choose it by rule. From 0 to 1e+06.
+            sigma: Noise multiplier σ. If you leave this empty, a rule sets the value. From 0.1 to 4096.
+            ridge: Ridge. Added to the curvature of the public points, in units of a step's noise, so that steps
+                move less in directions dominated by noise. If you leave this empty, a rule sets the value. From 0
+                to 1e+06.
         """
         given = {**locals(), "variant": "individual"}
         return self._proposal(
@@ -359,14 +361,15 @@ class Proposals(Proposing):
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
                 requirements are met. False if left out.
-            steps: Gradient steps. Leave empty to let a rule choose it. From 1 to 10000.
-            clip_norm: Clipping norm. Leave empty to let a rule choose it. From 0.0001 to 10000.
-            step_size: Step size. Leave empty to let a rule choose it. From 1e-06 to 1e+06.
+            steps: Gradient steps. If you leave this empty, a rule sets the value. From 1 to 10000.
+            clip_norm: Clipping norm. If you leave this empty, a rule sets the value. From 0.0001 to 10000.
+            step_size: Step size. If you leave this empty, a rule sets the value. From 1e-06 to 1e+06.
             publish: Published.
             network: Model. linear if left out.
-            expected: Holders drawn per step, on average. Leave empty to let a rule choose it. From 1 to 1e+09.
-            momentum: Momentum. Share of the last update that is kept in the next one. Leave empty to choose it by
-                rule. From 0 to 0.999.
+            expected: Holders drawn per step, on average. If you leave this empty, a rule sets the value. From 1 to
+                1e+09.
+            momentum: Momentum. Share of the last update that is kept in the next one. If you leave this empty, a
+                rule sets the value. From 0 to 0.999.
             variant: Variant of the method.
         """
         given = {**locals()}
@@ -417,8 +420,8 @@ class Proposals(Proposing):
             seed: For rehearsals only.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             across: Second column. People are counted for each pair of values.
-            bins: Bins of a numeric column. Bins have equal width across the range declared in the schema. From 2 to
-                100. 10 if left out.
+            bins: Number of bins for a numeric column. Bins have equal width across the range declared in the
+                schema. From 2 to 100. 10 if left out.
             weighing: How people are counted. By their promise: this adds the least noise, but numbers of people are
                 estimates. Equally: everyone counts as one, with the noise that the smallest ε needs. promise if
                 left out.
@@ -461,8 +464,8 @@ class Proposals(Proposing):
             seed: For rehearsals only.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             rows: Synthetic rows. The number of rows does not change what people are charged. From 100 to 200000.
-            bins: Bins of a numeric column. Bins have equal width across the range declared in the schema. Numbers
-                in synthetic rows are only as precise as these bins. From 2 to 100. 100 if left out.
+            bins: Number of bins for a numeric column. Bins have equal width across the range declared in the
+                schema. Numbers in synthetic rows are only as precise as these bins. From 2 to 100. 100 if left out.
         """
         given = {**locals(), "variant": "marginals"}
         return self._proposal(
@@ -515,12 +518,13 @@ class Proposals(Proposing):
                 1/ε₀. From 0.01 to 100. 1.0 if left out.
             fewest: Minimum number of redrawn columns (ω). The others are copied from the seed. The classes count as
                 a column. From 0 to 1000.
-            most: Maximum number of redrawn columns (ω). For each row, the number is drawn between the two. From 0
-                to 1000.
-            values: Values of a numeric column. Bins of equal width across the range declared in the schema. From 2
-                to 100. 20 if left out.
-            network: Ε of the network. For the quarter of the records that determines its structure, and for the
-                quarter that determines its parameters. From 0.01 to 100. 1.0 if left out.
+            most: Maximum number of redrawn columns (ω). For each row, the number is drawn at random between the
+                minimum and this maximum. From 0 to 1000.
+            values: Number of values for a numeric column. Bins of equal width across the range declared in the
+                schema. From 2 to 100. 20 if left out.
+            network: Ε of the network. It applies separately to the quarter of the records that determines the
+                network's structure and to the quarter that determines its parameters. From 0.01 to 100. 1.0 if left
+                out.
         """
         given = {**locals(), "variant": "deniability"}
         return self._proposal(

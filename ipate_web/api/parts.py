@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from django.utils.text import capfirst
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -114,7 +115,9 @@ def _joined(schemas: list[dict[str, Any]]) -> dict[str, Any]:
 def _property(choice: Choice) -> dict[str, Any]:
     schema: dict[str, Any] = {
         "type": JSON_TYPES[choice.type],
-        "description": " ".join(filter(None, (f"{choice.label}.", choice.help))),
+        "description": " ".join(
+            filter(None, (f"{capfirst(choice.label) if choice.label.isascii() else choice.label}.", choice.help))
+        ),
         "minimum": choice.minimum,
         "maximum": choice.maximum,
         "default": choice.default,

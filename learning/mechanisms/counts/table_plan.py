@@ -196,7 +196,7 @@ class Counts(Choices):
     )
     bins: int = choice(
         10,
-        gettext_noop("Bins of a numeric column"),
+        gettext_noop("Number of bins for a numeric column"),
         gettext_noop("Bins have equal width across the range declared in the schema."),
         minimum=2,
         maximum=MOST_BINS,

@@ -74,14 +74,14 @@ class Deniability(Choices):
     most: int | None = choice(
         None,
         gettext_noop("Maximum number of redrawn columns (ω)"),
-        gettext_noop("For each row, the number is drawn between the two."),
+        gettext_noop("For each row, the number is drawn at random between the minimum and this maximum."),
         minimum=0,
         maximum=1000,
         unset=gettext_noop("all of them"),
     )
     values: int = choice(
         20,
-        gettext_noop("Values of a numeric column"),
+        gettext_noop("Number of values for a numeric column"),
         gettext_noop("Bins of equal width across the range declared in the schema."),
         minimum=2,
         maximum=100,
@@ -90,8 +90,8 @@ class Deniability(Choices):
         1.0,
         gettext_noop("ε of the network"),
         gettext_noop(
-            "For the quarter of the records that determines its structure, and for the quarter that "
-            "determines its parameters."
+            "It applies separately to the quarter of the records that determines the network's structure and to the "
+            "quarter that determines its parameters."
         ),
         minimum=0.01,
         maximum=100.0,

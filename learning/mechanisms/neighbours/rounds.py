@@ -32,7 +32,7 @@ from learning.mechanisms.protocol import PlannedLevel
 LARGEST_SIGMA = 16_384.0
 """Largest standard deviation of the noise in a count: 2³⁰ times the unit in which votes are counted."""
 
-_BY_FORECAST = gettext_noop("Leave empty to let the forecast choose.")
+_BY_FORECAST = gettext_noop("If you leave this empty, the forecast sets the value.")
 _UNSET = gettext_noop("chosen by the forecast")
 _SEVERAL = {"rounds": (None, *(rounds for rounds in ROUNDS if rounds > 1))}
 _KERNEL_LABELS = {
@@ -78,11 +78,16 @@ class NeighbourChoices(HolderChoices):
     embedded: bool = choice(
         False,
         gettext_noop("The second round compares points by the student's inner layer"),
-        gettext_noop("If the first round's student has one, as networks do."),
+        gettext_noop("This applies only if the first round's student has an inner layer, as neural networks do."),
         only_if=_SEVERAL,
     )
     sigma: float | None = choice(
-        None, gettext_noop("σ, noise of each count"), _BY_FORECAST, minimum=1e-3, maximum=LARGEST_SIGMA, unset=_UNSET
+        None,
+        gettext_noop("Noise of each count (σ)"),
+        _BY_FORECAST,
+        minimum=1e-3,
+        maximum=LARGEST_SIGMA,
+        unset=_UNSET,
     )
     radius_share: float | None = choice(
         None,
@@ -94,12 +99,12 @@ class NeighbourChoices(HolderChoices):
         percent=True,
     )
     kernel: str = choice(
-        "uniform", gettext_noop("A record counts"), values={name: _KERNEL_LABELS[name] for name in KERNELS}
+        "uniform", gettext_noop("How a record counts"), values={name: _KERNEL_LABELS[name] for name in KERNELS}
     )
     records: float = choice(
         1.0,
         gettext_noop("Records per holder"),
-        gettext_noop("A public number that the forecast uses. It is not counted from the data."),
+        gettext_noop("The forecast uses this public number, which is not counted from the data."),
         minimum=1.0,
         maximum=1e4,
     )

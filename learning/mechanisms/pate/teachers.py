@@ -98,8 +98,8 @@ class Teachers(Choices):
         "images",
         gettext_noop("Teachers also learn from the public points"),
         gettext_noop(
-            "Each teacher assumes that public points close together have the same class. Teachers share the public "
-            "points without labels, and nothing else."
+            "Each teacher assumes that public points close together have the same class. Teachers share only the "
+            "public points, without their labels."
         ),
         values=_UNLABELLED_LABELS,
     )
@@ -112,7 +112,9 @@ class Teachers(Choices):
     )
     weight_scheme: str = choice("gdp", gettext_noop("weights"), values=_WEIGHT_LABELS, rehearsed=("calibrated",))
     small_groups: str = choice("merge", gettext_noop("Groups too small for a teacher"), values=_SMALL_LABELS)
-    on_exhausted: str = choice("stop", gettext_noop("when a group's share is used up"), values=_EXHAUSTED_LABELS)
+    on_exhausted: str = choice(
+        "stop", gettext_noop("what happens when a group's share is used up"), values=_EXHAUSTED_LABELS
+    )
 
     def faults(self) -> Iterator[Fault]:
         try:

@@ -107,7 +107,9 @@ class Samples(StepChoices):
     momentum: float | None = choice(
         None,
         gettext_noop("Momentum"),
-        gettext_noop("Share of the last update that is kept in the next one. Leave empty to choose it by rule."),
+        gettext_noop(
+            "Share of the last update that is kept in the next one. If you leave this empty, a rule sets the value."
+        ),
         minimum=0.0,
         maximum=0.999,
         unset=UNSET,

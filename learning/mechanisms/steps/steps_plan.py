@@ -26,7 +26,7 @@ LARGEST_SIGMA = 4096.0
 """Largest noise multiplier: a clipping norm is 2¹⁸ steps, and beyond 2³⁰ steps, sites hardly have a finer unit.
 """
 
-BY_RULE = gettext_noop("Leave empty to let a rule choose it.")
+BY_RULE = gettext_noop("If you leave this empty, a rule sets the value.")
 UNSET = gettext_noop("chosen by rule")
 
 _STRENGTH_PER_NUMBER = 12.0
@@ -102,8 +102,8 @@ class Steps(StepChoices):
         None,
         gettext_noop("Ridge"),
         gettext_noop(
-            "Added to the curvature of the public points, in units of a step's noise: directions drowned out by "
-            "noise are followed less. Leave empty to choose it by rule."
+            "Added to the curvature of the public points, in units of a step's noise, so that steps move less in "
+            "directions dominated by noise. If you leave this empty, a rule sets the value."
         ),
         minimum=0.0,
         maximum=1e6,

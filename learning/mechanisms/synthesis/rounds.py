@@ -90,7 +90,7 @@ class Synthesis(Choices):
     )
     bins: int = choice(
         100,
-        gettext_noop("Bins of a numeric column"),
+        gettext_noop("Number of bins for a numeric column"),
         gettext_noop(
             "Bins have equal width across the range declared in the schema. Numbers in synthetic rows are only as "
             "precise as these bins."
