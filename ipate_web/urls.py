@@ -41,7 +41,7 @@ urlpatterns = [
     path("queue/", runs.queue, name="queue"),
     path("health/", health, name="health"),
     path("queue/live/", runs.queue_live, name="queue_live"),
-    # Addresses for programs
+    # URLs for programs
     path("api", outside),
     path("api/", include("ipate_web.api.urls")),
     # Operation of the site

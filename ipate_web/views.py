@@ -34,7 +34,7 @@ from training.watch import installation_watch, watches
 
 @dataclass(frozen=True)
 class Glance:
-    """Study on the home page, with ``people`` and ``budgets`` while it is open, for users who see its overview."""
+    """Study on the home page, with ``people`` and ``budgets`` while it is open, for users who may see its overview."""
 
     study: Study
     latest: Run | None
@@ -101,7 +101,7 @@ _LOGOS = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
 def own_text(name: str) -> tuple[SafeString, str] | None:
-    """Return the installation's own text of a page and its language: the reader's, or the site's first; or None."""
+    """Return the installation's own text for a page and its language (the reader's or the site's first), or None."""
     for language in (get_language() or "", settings.LANGUAGE_CODE):
         path = Path(settings.SITE_PAGES, f"{name}.{language.split('-')[0]}.md")
         if settings.SITE_PAGES and path.is_file():
@@ -136,7 +136,7 @@ def accessibility(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def logo(request: HttpRequest) -> FileResponse:
-    """Return the installation's logo; 404 without one."""
+    """Return the installation's logo; 404 if it has none."""
     if not settings.SITE_LOGO:
         raise Http404
     path = Path(settings.SITE_LOGO)

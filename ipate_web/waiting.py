@@ -1,7 +1,8 @@
 """Tasks that a person can act on now, across all studies in which they have a role.
 
-Every source queries all studies together, so that the number of queries does not grow with them. A source lists tasks
-that a role's permissions allow; nothing here depends on private records or individual holders' decisions.
+Every source queries all studies together, so that the number of queries does not grow with the number of studies. A
+source lists tasks that a role's permissions allow; nothing here depends on private records or individual holders'
+decisions.
 """
 
 from collections import defaultdict
@@ -65,7 +66,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Waiting:
-    """Task: its kind, the address of its page, and since when it has been waiting.
+    """Task: its kind, the URL of its page, and the time since when it has been waiting.
 
     ``is_own`` means that the person made the proposal, so that someone else has to decide; ``answer_by`` is the last
     day for an answer, if any.
@@ -96,7 +97,7 @@ class _Desk:
 
 
 def waiting_for(user: Any) -> list[Waiting]:
-    """Return everything that waits for ``user``, including their own proposals, which wait for someone else.
+    """Return all tasks that wait for ``user``, and the user's own proposals, which wait for someone else.
 
     Tasks with a deadline come first, ordered by deadline; then the others, oldest first.
     """
@@ -108,7 +109,7 @@ def waiting_for(user: Any) -> list[Waiting]:
 
 
 def waiting_in(study: Study, user: Any) -> tuple[list[Waiting], list[tuple[Waiting, Promise]]]:
-    """Return the tasks in ``study`` for ``user``, and the tasks for others, each with the people who act on it.
+    """Return the tasks in ``study`` for ``user``, and the tasks for others, each with the people who can act on it.
 
     The second list leaves out notices for people who handle records.
     """
@@ -181,7 +182,7 @@ def _forms(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _roles(desk: _Desk) -> Iterator[Waiting]:
-    """Yield role changes that the person may confirm, and their own, which someone else must confirm."""
+    """Yield role changes that the person may confirm, and their own proposals, which someone else must confirm."""
     proposing = {study for permission in GIVERS.values() for study in desk.may(permission)}
     for change in role_changes_waiting(*proposing.union(desk.may(CONFIRM))):
         own = change.changed_by_id == desk.user_id
@@ -195,7 +196,7 @@ def _roles(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
-    """Yield drafts that the person may approve, and their own, which someone else must approve."""
+    """Yield drafts that the person may approve, and their own drafts, which someone else must approve."""
     mine = Q(study__in=desk.may("training.propose_run"), created_by=desk.user_id)
     drafts = Run.objects.filter(mine | Q(study__in=desk.may("training.approve_run")), status=Run.Status.DRAFT)
     for run in drafts.select_related("study"):
@@ -207,9 +208,9 @@ def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _versions(desk: _Desk) -> Iterator[Waiting]:
-    """Yield versions that a person has to publish: of runs that published none, or newer than the published one.
+    """Yield versions that a person has to publish: versions of runs without a published version, and newer versions.
 
-    Newer versions are included only if requested by someone who may not publish them.
+    Newer versions are included only if they were requested by someone who may not publish them.
     """
     roles = [role for role, permissions in ROLE_PERMISSIONS.items() if "training.approve_run" in permissions]
     decides = Membership.objects.filter(study=OuterRef("run__study"), user=OuterRef("requested_by"), role__in=roles)
@@ -229,7 +230,7 @@ def _versions(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _failed_runs(desk: _Desk) -> Iterator[Waiting]:
-    """Yield runs that failed, until their study has another proposal: all for operators, their own for proposers."""
+    """Yield runs that failed, until their study has a new proposal: all for operators, their own runs for proposers."""
     later = Run.objects.filter(study=OuterRef("study"), created_at__gt=OuterRef("ended_at"))
     mine = Q(study__in=desk.may("training.propose_run"), created_by=desk.user_id)
     failed = Run.objects.filter(mine | Q(study__in=desk.may("training.approve_run")), status=Run.Status.FAILED)
@@ -313,7 +314,7 @@ def _provenance(desk: _Desk) -> Iterator[Waiting]:
 
 # --- Missing parts ---------------------------------------------------------------------------------------------------
 
-#: Roles needed twice, because people cannot approve their own proposals: permission to appoint, and to approve.
+#: Roles that two people need, because people cannot approve their own proposals: permission to appoint, and to approve.
 _TWO = (
     ("consent.manage_members", "training.approve_run"),
     ("consent.appoint_committee", "consent.approve_epsilonpolicy"),
@@ -342,7 +343,7 @@ def _people(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _setup(desk: _Desk) -> Iterator[Waiting]:
-    """Yield the next step of every study that has had no run yet, for people who can take it."""
+    """Yield the next step of every study that has had no run yet, for people who can take that step."""
     inside = {"study": OuterRef("pk")}
     datasets = Dataset.objects.filter(**inside, removed_at=None)
     young = Study.objects.filter(pk__in=desk.studies).annotate(
@@ -404,7 +405,7 @@ SOURCES: tuple[Callable[[_Desk], Iterator[Waiting]], ...] = (
     _setup,
 )
 
-#: People who act on the tasks of a source, for readers who cannot.
+#: People who can act on the tasks of a source, for readers who cannot.
 _ACTORS: dict[Callable[[_Desk], Iterator[Waiting]], Promise] = {
     _policies: gettext_lazy("the ethics committee"),
     _forms: gettext_lazy("the ethics committee"),

@@ -1,9 +1,9 @@
-"""Warnings for an installation's administrators, on the home page, by mail, in ``/readyz`` and in metrics.
+"""Warnings for an installation's administrators, on the home page, by email, in ``/readyz`` and in metrics.
 
 Every five minutes Beat sends :func:`watch` to a worker. It records that both are running, checks the site's
-certificate, sends a sign of life for each healthy part, and mails administrators about the others. A monitor elsewhere
-that misses a sign of life detects failures that cannot report themselves: of Beat, all workers, the machine or its
-network.
+certificate, sends a sign of life for each healthy part, and emails administrators about the others. A monitor elsewhere
+notices missing signs of life, and so detects failures that cannot report themselves: of Beat, all workers, the machine
+or its network.
 """
 
 import logging
@@ -35,19 +35,19 @@ from training.watch import OVERDUE, all_watches, budgets_watch
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two checks; Beat counts as silent after three missed ones.
+#: Seconds between two checks; Beat counts as silent after three missed checks.
 INTERVAL = 300.0
 SILENCE = timedelta(minutes=15)
 #: A disk with less free space than this is nearly full; a certificate should be renewed before it is valid for less.
 LEAST_FREE = 0.1
 LEAST_VALID = timedelta(days=14)
-#: The same alarm is mailed again after a day; a new one at the next check.
+#: The same alarm is emailed again after a day; a new alarm is emailed at the next check.
 MAILED_AGAIN = timedelta(days=1)
 _LOOKED_AGAIN = timedelta(hours=1)
 
 
 def beat_age() -> timedelta:
-    """Return the time since Beat and a worker last ran together, or since there was work for them."""
+    """Return the time since Beat and a worker last ran together or, if they never did, since the first study began."""
     last = Pulse.objects.filter(name="beat").values_list("at", flat=True).first()
     last = last or Study.objects.aggregate(first=Min("created_at"))["first"]
     return timezone.now() - last if last else timedelta()
@@ -56,20 +56,20 @@ def beat_age() -> timedelta:
 def disk_free() -> float:
     """Return the smallest free share of the disks with local state and journal, as seen by this process.
 
-    It is in whole per cent, because a more exact share would reveal the size of recently written data.
+    The share is in whole per cent, because a more exact share would reveal the size of recently written data.
     """
     folders = [path for path in (Path(settings.VAR_DIR), Path(settings.JOURNAL_DIR)) if path.exists()]
     return min((round(usage.free / usage.total, 2) for usage in map(shutil.disk_usage, folders)), default=1.0)
 
 
 def certificate_lifetime() -> timedelta:
-    """Return the time until the site's certificate expires; the largest possible time if none was seen."""
+    """Return the time until the site's certificate expires; the largest possible time if no certificate was seen."""
     until = Pulse.objects.filter(name="certificate").values_list("until", flat=True).first()
     return until - timezone.now() if until else timedelta.max
 
 
 def _backup() -> str:
-    """Return whether a backup is overdue; none is before the installation is that old."""
+    """Return whether a backup is overdue; never true before the installation is old enough."""
     installed = MigrationRecorder.Migration.objects.aggregate(at=Min("applied"))["at"]
     is_new = backup_last() is None and installed is not None and timezone.now() - installed <= OVERDUE
     return "ok" if is_new or backup_age() <= OVERDUE else "overdue"
@@ -89,7 +89,7 @@ def _studies() -> str:
 
 @dataclass(frozen=True)
 class WatchedPart:
-    """Part of the installation that is monitored.
+    """Monitored part of the installation.
 
     Attributes:
         state: function that returns ``ok``, or the problem in a word or two.
@@ -138,12 +138,12 @@ def watch(*_: object, **__: object) -> None:
         logger.error("To be looked at: %s.", ", ".join(sorted(wrong)))
         _mail(sorted(wrong), now)
     else:
-        # If it occurs again, it counts as new.
+        # If the problem occurs again, it counts as new.
         Pulse.objects.filter(name="alarm mail").update(note="")
 
 
 def _certificate_look(now: datetime) -> None:
-    """Record once an hour when the certificate of the site's address expires, regardless of its issuer."""
+    """Record once an hour when the certificate for the site's URL expires, regardless of its issuer."""
     parts = urlsplit(settings.SITE_URL)
     if parts.scheme != "https" or not parts.hostname:
         return
@@ -177,7 +177,7 @@ def _sign_of_life(name: str) -> None:
 
 
 def _mail(wrong: list[str], now: datetime) -> None:
-    """Notify administrators once a day, and immediately of anything new. Only one worker does this."""
+    """Notify administrators once a day, and immediately of new problems. Only one worker does this."""
     note = ",".join(wrong)
     last, _made = Pulse.objects.get_or_create(name="alarm mail", defaults={"at": now - MAILED_AGAIN, "note": ""})
     if set(wrong) <= set(last.note.split(",")) and last.at > now - MAILED_AGAIN:
@@ -187,7 +187,7 @@ def _mail(wrong: list[str], now: datetime) -> None:
 
 
 def register() -> None:
-    """Register this kind of mail, once, at start-up."""
+    """Register this kind of email, once, at start-up."""
     kinds_register(MailKind("alarm", _("the installation needs attention"), lambda mail: _found() or None))
 
 

@@ -36,11 +36,11 @@ from ipate_web.staff.letters import MOST, SHOWN, LettersForm, csv_link, qr_code
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form, study_page
 from ipate_web.staff.people import person_chosen, person_page
 
-#: Largest number created in one transaction, within seconds; the command has no such limit.
+#: Largest number of invitations created in one transaction, within seconds; the command has no such limit.
 AT_ONCE = 20_000
-#: Rows of a list saved from the page, because browsers limit the address of a file to 2 MB.
+#: Number of rows of a list saved from the page, because browsers limit a file's URL to 2 MB.
 LISTED = 5000
-#: Days after which people who have not answered an invitation can be reminded.
+#: Number of days after which people who have not answered an invitation can be reminded.
 REMINDED_AFTER = 14
 
 
@@ -60,7 +60,7 @@ def _holder(invitation: Invitation, reader: Reader) -> SafeString | str:
     return format_html('<a href="{}">{}</a>', address, invitation.holder)
 
 
-#: Whether the person with the invitation has decided.
+#: Whether the invited person has decided.
 _ANSWERED = Exists(ConsentEvent.objects.filter(holder=OuterRef("holder")))
 
 
@@ -199,7 +199,7 @@ class LinkForm(forms.Form):
 
 
 def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitation], left_out: int = 0) -> HttpResponse:
-    """Show the letters of new invitations, whose codes are shown only now; if many, in lists with forms for parts."""
+    """Show the letters for new invitations, whose codes are shown only once; split many into lists with a form each."""
     few = len(issued) <= MOST
     parts = [] if few else [issued[start : start + MOST] for start in range(0, len(issued), MOST)]
     context = {
@@ -222,7 +222,7 @@ def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitati
 
 @study_form("consent.invite_holders")
 def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Ask for a holder and a reason, and show a replacement for a lost link, once; this is logged."""
+    """Ask for a holder and a reason, then show a new link once, instead of a lost link; this is logged."""
     form = LinkForm(request.POST or None, initial=person_chosen(request, study))
     if form.is_valid():
         with faults_in(form):
@@ -245,7 +245,7 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.invite_holders")
 def invitations(request: SignedInRequest, study: Study) -> HttpResponseBase:
-    """List the invitations; the form issues more and shows their letters once."""
+    """List the invitations, with a form to issue more; their letters are shown once."""
     form = InvitationsForm(request.POST or None, study=study)
     if form.is_valid():
         try:
@@ -272,7 +272,7 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponseBase:
 @require_POST
 @study_page("consent.invite_holders")
 def people_search(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Search a list for a pseudonym, which stands in no address."""
+    """Search a list for a pseudonym without putting it in a URL."""
     page = request.POST.get("page")
     if page not in ("invitations", "letters"):
         raise Http404
@@ -281,7 +281,7 @@ def people_search(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.invite_holders")
 def invitations_everyone(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Confirm and invite everyone who has not been invited yet."""
+    """Ask for confirmation, then invite everyone who has not been invited yet."""
     waiting = list(uninvited_holders(study).values_list("pseudonym", flat=True)[: AT_ONCE + 1])
     now = waiting[:AT_ONCE]
     if request.method == "POST":
@@ -294,7 +294,7 @@ def invitations_everyone(request: SignedInRequest, study: Study) -> HttpResponse
 
 @study_form("consent.invite_holders")
 def invitations_remind(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Confirm and create new letters for everyone who was invited some time ago and has not answered."""
+    """Ask for confirmation, then create new letters for everyone who was invited some time ago and has not answered."""
     silent = unanswered_holders(study, timezone.now() - timedelta(days=REMINDED_AFTER))
     waiting = list(silent.values_list("pseudonym", flat=True)[: AT_ONCE + 1])
     now = waiting[:AT_ONCE]
@@ -309,7 +309,7 @@ def invitations_remind(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.invite_holders")
 def invitation_revoked(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Confirm and revoke an invitation."""
+    """Ask for confirmation, then revoke an invitation."""
     invitation = get_object_or_404(Invitation.objects.select_related("holder"), study=study, pk=pk, revoked_at=None)
     if request.method == "POST":
         invitation_revoke(invitation=invitation, acting_user=request.user)

@@ -1,4 +1,4 @@
-"""The release register of a study for auditors, readable even after someone has tampered with it."""
+"""A study's release register for auditors, readable even after tampering."""
 
 import math
 from collections.abc import Callable
@@ -40,7 +40,7 @@ from training.watch import watch_of
 
 #: Number of rows at the end of each chain that the page recomputes; ``ipate verify_ledger`` checks all.
 ROWS_CHECKED = 1000
-#: Exceptions that values not written by the site may raise.
+#: Exceptions that may be raised by values that the site did not write.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 Found = TypeVar("Found")
@@ -69,7 +69,7 @@ def _run(release: Any, reader: Reader) -> SafeString | str:
 
 
 def _number(name: str) -> Callable[[Release, Reader], object]:
-    """Return a function for cells with a number from the content of releases."""
+    """Return a function that renders cells with a number from the content of releases."""
     return lambda release, _reader: "–" if (value := release.content.get(name)) is None else value
 
 
@@ -81,7 +81,7 @@ def _charge(release: Release, reader: Any) -> str:
 
 
 def by_whom(release: Release, _reader: Reader) -> object:
-    """Return the account named by an entry of the register, even if it was deleted."""
+    """Return the account that an entry of the register refers to, even if the account was deleted."""
     if release.recorded_by:
         return release.recorded_by
     number = release.recorded_by_id
@@ -185,7 +185,7 @@ def _steps(number: object) -> str:
 
 
 def _shares(study: Study, titles: dict[UUID, str]) -> list[tuple[Share, str]]:
-    """Return a study's shares with the titles of their runs; raises one of ``UNREADABLE`` if one is not a number."""
+    """Return a study's shares with the titles of their runs; raises one of ``UNREADABLE`` if any is not a number."""
     rows = list(shares(study).values())
     if not all(math.isfinite(number or 0) for share in rows for number in (share.granted, share.limit, share.used)):
         raise ValueError
@@ -203,7 +203,7 @@ def _readable(find: Callable[[], Found]) -> Found | None:
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show the state of everything that an auditor relies on; for htmx, only whether the chains are intact.
+    """Show the state of everything that auditors rely on; for htmx, only whether the chains are intact.
 
     The chains get only a quick check.
     """
@@ -221,7 +221,7 @@ def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
         "state": watch_of(study, sees_all=sees_all),
         "of_chains": _("of %(number)d") % {"number": len(chains)},
         "checkpoint": Checkpoint.objects.last(),
-        # Findings about the study itself are in its state and on all of its pages.
+        # Findings about the study itself are part of its state, shown on all of its pages.
         "alarms": [alarm for part, alarm in alarms().items() if part != "verification"],
         "now": timezone.now(),
     }

@@ -1,4 +1,4 @@
-"""Letters on paper: those that are due, their appearance, and their pages as PDF."""
+"""Paper letters: letters that are due, their appearance, and their pages as PDF."""
 
 import io
 import unicodedata
@@ -43,11 +43,11 @@ from consent.services.letters import (
 from ipate_web.lists import DayField, choices_kept
 from ipate_web.staff.pages import faults_show, paginate, pdf_answer, render_page, study_form, study_page
 
-#: With more letters than this, browsers print the page badly and the PDF takes too long.
+#: If there are more letters than this, browsers print the page badly and the PDF takes too long.
 MOST = 500
-#: Letters that a page shows as they will be printed; enough to check them, because the PDF has all.
+#: Number of letters that a page shows as they will be printed; enough for a check, because the PDF contains all.
 SHOWN = 3
-#: Choice of the main text for paper forms, in addition to the keys of variants.
+#: Choice of the main text for paper forms; the other choices are the keys of variants.
 _MAIN = "main"
 #: Previews available before saving: name, and the function that renders a study, letterhead and language.
 SAMPLES = {
@@ -58,7 +58,7 @@ SAMPLES = {
 
 
 class LettersForm(forms.Form):
-    """Form to create letters as PDF: the codes shown by the previous page, the language, and a day to answer by."""
+    """Form to create letters as PDF: the codes shown on the previous page, the language, and a deadline for answers."""
 
     letters = forms.JSONField(widget=forms.HiddenInput)
     language = forms.ChoiceField(
@@ -118,7 +118,7 @@ class LettersForm(forms.Form):
 
     @property
     def written(self) -> list[LetterWritten]:
-        """Return the letters of the valid form, in its order, whose codes still work."""
+        """Return the letters in the valid form whose codes still work, in the form's order."""
         letters, languages = self.cleaned_data["letters"], dict(settings.LANGUAGES)
         invitations = invitations_with(self.study, [each["code"] for each in letters])
         return [
@@ -198,7 +198,7 @@ class LetterheadForm(forms.Form):
 
     @property
     def logo(self) -> str:
-        """Return the logo of the valid form: a new one, the current one, or none."""
+        """Return the logo chosen in the valid form: a new logo, the current logo, or none."""
         if self.cleaned_data["picture"]:
             return str(self.cleaned_data["picture"])
         return "" if self.cleaned_data.get("no_logo") else self.head.logo
@@ -257,13 +257,13 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _name_searched(request: SignedInRequest) -> str:
-    """Return the pseudonym, or part of it, that the list is searched for; may be empty."""
-    name = choices_kept(request).get("name", "").replace("\0", "")  # PostgreSQL accepts no null character
+    """Return the pseudonym, or part of a pseudonym, that the list is searched for; may be empty."""
+    name = choices_kept(request).get("name", "").replace("\0", "")  # PostgreSQL does not accept null characters
     return unicodedata.normalize("NFC", name).strip()
 
 
 def csv_link(issued: Sequence[IssuedInvitation]) -> str:
-    """Return an address that contains a CSV file of pseudonyms, codes and links, which the site does not store."""
+    """Return a URL that contains a CSV file of pseudonyms, codes and links, which the site does not store."""
     file = io.StringIO()
     writer = CsvWriter(file)
     writer.writerow(["pseudonym", "code", "link"])

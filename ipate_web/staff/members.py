@@ -1,4 +1,4 @@
-"""Page of a study's people: their roles, and how these change."""
+"""Page about a study's people: their roles, and changes of roles."""
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -176,7 +176,7 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 class AppointmentForm(forms.Form):
-    """Form for one role, for an existing account or a new one."""
+    """Form for giving one role to an existing or new account."""
 
     role = forms.ChoiceField(label=gettext_lazy("Role"))
     username = forms.CharField(
@@ -194,18 +194,18 @@ class AppointmentForm(forms.Form):
         self.fields["role"].choices = choices  # type: ignore[attr-defined]
 
     def has_changed(self) -> bool:
-        """Return whether the row is about a person; a role without a person is the form's initial value."""
+        """Return whether the row is about a person; a role without a person is only the row's initial value."""
         return any(self[name].value() for name in ("username", "first_name", "last_name", "email"))
 
     @property
     def is_made(self) -> bool:
-        """Return whether the row has all data of a new account; the form must be valid."""
+        """Return whether the row has all data for a new account; the form must be valid."""
         return all(self.cleaned_data.get(name) for name in ("first_name", "last_name", "email"))
 
 
 class _Appointments(forms.BaseFormSet):
     def clean(self) -> None:
-        """Refuse a row without an account or all data for a new one, and a new account with a taken name."""
+        """Refuse a row without an account or all data for a new account, and a taken name for a new account."""
         made: set[str] = set()
         for form in self.forms:
             name = form.cleaned_data.get("username") if form.is_valid() and form.has_changed() else None
@@ -226,7 +226,7 @@ _ROWS = 8
 
 
 class LeaveForm(forms.Form):
-    """Form that asks someone who appoints others whether to give up their own roles."""
+    """Form that asks people who appoint others whether to give up their own roles."""
 
     leaves = forms.BooleanField(
         label=gettext_lazy("Give up my own role in this study"),
@@ -272,7 +272,7 @@ def people_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.view_dashboard")
 def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Ask for confirmation, then remove the role, or propose its removal to a second person."""
+    """Ask for confirmation, then remove the role or propose its removal to a second person."""
     roles = roles_given_by(request.user, study)
     if not roles:
         raise PermissionDenied
@@ -337,14 +337,14 @@ def _back(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _can_confirm(study: Study, proposal: RoleChange, person: Any) -> bool:
-    """Return whether a supervisor can also confirm this proposal: as a second person, and not for themselves."""
+    """Return whether a supervisor can confirm this proposal, as a second person whom the proposal is not about."""
     concerned = proposal.kind == RoleChange.Kind.TO_GIVE and proposal.user_id == person.pk
     proposer = proposal.changed_by_id
     return not concerned and proposer not in (None, person.pk) and not in_one_hand(study, proposer, person.pk)
 
 
 def _waiting(study: Study, proposal: RoleChange) -> dict[str, Any]:
-    """Return a proposal, the people who can confirm it, and the creator of the account that it is about."""
+    """Return a proposal, the people who can confirm it, and the creator of the account that the proposal is about."""
     people = [person for person in members_with_permission(study, CONFIRM) if _can_confirm(study, proposal, person)]
     made = AccountChange.objects.filter(user_id=proposal.user_id, kind=AccountChange.Kind.CREATED)
     return {
@@ -355,6 +355,6 @@ def _waiting(study: Study, proposal: RoleChange) -> dict[str, Any]:
 
 
 def _operators_and_stewards(memberships: Any) -> list[str]:
-    """Return the names of people who have both roles, with a duty that no program can enforce."""
+    """Return the names of people who have both roles and so have a duty that no program can enforce."""
     roles = {(membership.user, membership.role) for membership in memberships}
     return [str(user) for user, role in roles if role == Role.OPERATOR and (user, Role.STEWARD) in roles]

@@ -45,7 +45,7 @@ _STATEMENTS = {name: kind.statement for name, kind in REPRESENTATIONS.items() if
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A field with the content shown below it; it applies while the field ``control`` has one of the ``values``."""
+    """A field with the content shown below it; both apply while the field ``control`` has one of the ``values``."""
 
     field: BoundField
     control: BoundField | None
@@ -54,17 +54,17 @@ class Row:
 
 
 class StudyForm(forms.Form):
-    """A form about ``study``, to which methods add their fields."""
+    """A form about ``study``; methods add their own fields."""
 
     study: Study
 
 
 class MethodFields:
-    """The fields of one method in a form; they apply only while the method is chosen.
+    """The fields of one method in a form, which apply only while the method is chosen.
 
     Attributes:
         name: A :class:`training.models.Run.Method`.
-        help: Explanation of the method for the person who chooses.
+        help: Explanation of the method for people who choose a method.
         title: Heading of its fields.
         prefix: Prefix of the field names in the form; may be empty.
         batch_size: Initial value in the form; None leaves it empty for the method's own default.
@@ -124,7 +124,7 @@ class MethodFields:
 
     @classmethod
     def choices(cls) -> dict[str, Choice]:
-        """Return the choices with a field, by name, starting with those that only some variants have."""
+        """Return the choices with a field, by name, starting with choices that only some variants have."""
         methods = cls.implemented()
         by_name = {choice.name: choice for method in methods for choice in method.choices.described()}
         with_field = [choice for choice in by_name.values() if choice.type is not dict or choice.kinds is not None]
@@ -134,7 +134,7 @@ class MethodFields:
 
     @classmethod
     def _variants_with(cls, name: str) -> tuple[str, ...]:
-        """Return the variants that have a choice, or nothing if all have it."""
+        """Return the variants that have a choice, or nothing if all variants have it."""
         having = [
             method for method in cls.implemented() if name in {choice.name for choice in method.choices.described()}
         ]
@@ -313,7 +313,7 @@ class MethodFields:
 
 
 def values_words(fields: Iterable[BoundField], most: int = 4) -> str:
-    """Return the labels and values of the first fields that have a value, in one line."""
+    """Return, in one line, the labels and values of the first fields that have a value."""
     words = []
     for bound in fields:
         value = bound.value()
@@ -416,7 +416,7 @@ class PateFields(MethodFields):
     def initial(cls, study: Study) -> dict[str, Any]:
         """Return choices with about 13 holders per teacher, and proportional noise and threshold.
 
-        They are based on the study's head counts or, in a rehearsal, on the owners of its data. Otherwise the plan
+        Choices are based on the study's head counts or, in a rehearsal, on the owners of its data. Otherwise the plan
         decides.
         """
         holders = sum(count.count for count in head_counts(study))

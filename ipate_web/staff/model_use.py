@@ -1,4 +1,4 @@
-"""Page of a published model: description, a trial with one row, programs that use it, and its downloads."""
+"""Page of a published model: its description, a trial with one row, programs that use it, and downloads."""
 
 import json
 import shlex
@@ -30,7 +30,7 @@ from training.selectors import run_versions, runs_visible_to
 from training.services.downloads import model_downloads, predictions_record
 from training.services.students import student_predict
 
-#: Largest number of classes of a prediction that the page lists, likeliest first.
+#: Largest number of classes of a prediction that the page lists, with the likeliest first.
 _MOST_CLASSES = 10
 
 DOWNLOADS = Listing(
@@ -117,7 +117,7 @@ def _field(column: Mapping[str, Any], example: Any) -> forms.Field:
 
 
 def _value(column: Mapping[str, Any], text: str) -> Any:
-    """Return a value as programs send it; a value that is not a number remains text for the model's schema to check."""
+    """Return a value as programs send it; a value that is not a number stays a string, for the schema to check."""
     if _is_number(column):
         for kind in (int, float):
             try:
@@ -129,7 +129,7 @@ def _value(column: Mapping[str, Any], text: str) -> Any:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Response of a model for one row: the answer, likeliest classes or named values, columns beyond the schema."""
+    """Response of a model for one row: the answer, likeliest classes or named values, and columns beyond the schema."""
 
     answer: Any
     values: list[tuple[str, float]]
@@ -149,7 +149,7 @@ def _prediction(found: Mapping[str, Any]) -> Prediction:
 
 
 def snippets(site: str, run: Run, row: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield name, language and text of programs that query the model of ``run`` with ``row``."""
+    """Yield the name, language and text of programs that query the model of ``run`` with ``row``."""
     address = f"{site}{reverse('api:model-predict', args=[run.pk])}"
     body = shlex.quote(json.dumps({"rows": [row]}, ensure_ascii=False))
     yield (

@@ -31,7 +31,7 @@ from training.watch import watch_of
 
 PAGE_SIZE = 50
 
-#: The pages of a study in groups: address, name, and the permission to see the link.
+#: The pages of a study in groups: URL name, title, and the permission required to see the link.
 _GROUPS: tuple[tuple[Promise, tuple[tuple[str, Promise, str], ...]], ...] = (
     (
         pgettext_lazy("group of pages", "Learn"),
@@ -70,7 +70,7 @@ _GROUPS: tuple[tuple[Promise, tuple[tuple[str, Promise, str], ...]], ...] = (
         ),
     ),
 )
-#: Pages about people who are asked and their promises; a rehearsal has neither.
+#: Pages about people who are asked and about their promises; a rehearsal has neither.
 _ABOUT_PEOPLE = {
     *("staff:recruitment", "staff:committee", "staff:policies", "staff:consent_forms", "staff:invitations"),
     *("staff:letters", "staff:ledger", "staff:ledger_check", "staff:alliances"),
@@ -95,7 +95,7 @@ class Group:
 
 
 def groups_of(study: Study, can: Collection[str], path: str) -> list[Group]:
-    """Return the pages of ``study`` for a user with permissions ``can``; ``path`` is the current page's address."""
+    """Return the pages of ``study`` for a user with permissions ``can``; ``path`` is the current page's path."""
     shown = [
         (
             name,
@@ -107,7 +107,7 @@ def groups_of(study: Study, can: Collection[str], path: str) -> list[Group]:
         )
         for name, pages in _GROUPS
     ]
-    # Some addresses begin with another page's address; the longest match is the current page.
+    # Some paths begin with another page's path; the longest match is the current page.
     here = max((url for _name, pages in shown for url, _text in pages if path.startswith(url)), key=len, default="")
     return [Group(name, [Section(url, text, url == here) for url, text in pages]) for name, pages in shown if pages]
 
@@ -115,7 +115,7 @@ def groups_of(study: Study, can: Collection[str], path: str) -> list[Group]:
 def study_page(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
     """Decorator of views of one study that require ``permission``; ``request.can`` has the user's other permissions.
 
-    Other users get 404 if they have no role in the study, and 403 if they have one.
+    Other users get 404 if they have no role in the study, and 403 if they have a role.
     """
 
     def decorate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
@@ -146,7 +146,7 @@ def study_form(permission: str) -> Callable[[Callable[..., HttpResponseBase]], C
 
 
 def number_sent(sent: QueryDict, name: str) -> int | None:
-    """Return a whole number of at most ten digits from a form or an address, or None if there is none."""
+    """Return a whole number of at most ten digits from a form or a URL, or None if there is none."""
     text = sent.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
 
@@ -165,7 +165,7 @@ def render_page(
 ) -> HttpResponse:
     """Render a page of ``study``; the template has the user's permissions in ``can``.
 
-    Without a ``status``, it is 422 if the context's ``form`` is not valid, and 200 otherwise.
+    By default, ``status`` is 422 if the context's ``form`` is not valid, and 200 otherwise.
     """
     can = request.can
     page = (request.resolver_match.url_name if request.resolver_match else None) or ""
@@ -189,7 +189,7 @@ def paginate(request: SignedInRequest, rows: QuerySet, size: int = PAGE_SIZE) ->
 
 
 def file_name(run: Run) -> str:
-    """Return the beginning of the names of files downloaded from a run."""
+    """Return the beginning of the names of files that are downloaded from a run."""
     return f"{run.study.slug}-{slugify(run.title) or run.pk}"
 
 
@@ -217,7 +217,7 @@ def attachment(content: bytes | str, name: str, content_type: str) -> HttpRespon
     )
 
 
-#: Name of an address → page in the documentation. Other staff pages have `HELP_ELSEWHERE`.
+#: Name of a URL → page in the documentation. Other staff pages have `HELP_ELSEWHERE`.
 HELP_SECTIONS: Final = {
     "study_new": "install.html#first-steps-on-a-new-installation",
     "study": "roles.html",
@@ -270,7 +270,7 @@ HELP_SECTIONS: Final = {
     "webhooks": "webhooks.html",
 }
 HELP_ELSEWHERE: Final = "roles.html"
-#: Name of an address → keys of the terms in `consent.wording.glossary` that its page explains.
+#: Name of a URL → keys of the terms in `consent.wording.glossary` that its page explains.
 HELP_WORDS: Final = {
     "study": "policy cap share heads",
     "policies": "policy epsilon times",
@@ -293,7 +293,7 @@ HELP_WORDS: Final = {
 
 
 def help_address(name: str) -> str:
-    """Return the address of the help for the page with this name; empty if the documentation is not built."""
+    """Return the URL of the help for the page with this name; empty if the documentation is not built."""
     if not has_documents():
         return ""
     return reverse("documents") + HELP_SECTIONS.get(name, HELP_ELSEWHERE)

@@ -35,7 +35,7 @@ from ipate_web.staff.people import person_page
 
 
 class PaperFormForm(forms.Form):
-    """Form to create a paper form: in which text, for whom, and a day to answer by."""
+    """Form to create a paper form: its text, the person it is for, and a deadline for the answer."""
 
     text = forms.ChoiceField(
         label=gettext_lazy("Language and kind of text"),
@@ -141,7 +141,7 @@ class PaperConsentForm(forms.Form):
         self.fields["text"].choices = [("", gettext_lazy("not known")), *((code, own_name(code)) for code in codes)]  # type: ignore[attr-defined]
 
     def decision(self) -> tuple[Sequence[PaperConsent], dict[str, bytes]]:
-        """Return a list of the one decision, and its scan by name; the form must be valid."""
+        """Return a list with the one decision, and its scan by name; the form must be valid."""
         data = self.cleaned_data
         scan: UploadedFile = data["scan"]
         consent = PaperConsent(
@@ -229,14 +229,14 @@ def paper_list(request: SignedInRequest, study: Study) -> HttpResponse:
     if form.is_valid() and _recorded(request, study, form, dry_run=tries) and not (tries and stays):
         return redirect("staff:paper_list", study.slug)
     context = {"form": form}
-    if tries and stays:  # only a part of the page, so that the form keeps its files
+    if tries and stays:  # only part of the page, so that the form keeps its files
         return render(request, "staff/people/paper_tried.html", context)
     return render_page(request, study, "staff/people/paper_list.html", context)
 
 
 @study_form("consent.record_paper_consents")
 def paper_blank(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Ask which paper form is needed, and create it as PDF, to be printed and signed."""
+    """Ask which paper form is needed, and create it as a PDF to be printed and signed."""
     try:
         forms = FormsOnPaper(study)
     except LookupError:

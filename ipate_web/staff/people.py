@@ -49,7 +49,7 @@ from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.pages import faults_in, faults_show, paginate, render_page, study_form, study_page
 from training.uses import result_titles
 
-#: Field of the page with the person who was shown.
+#: Field for the person shown on the page.
 _SHOWN = "person"
 #: Explanations for staff of why a consent is not valid.
 _SAID = {
@@ -78,7 +78,7 @@ class LevelAccessForm(forms.Form):
 
 
 class ReceiptForm(forms.Form):
-    """Form for a receipt's number, or the code that was read out; it shows which group of a code is wrong."""
+    """Form for a receipt's number, or for a code that was read out; errors name the wrong group of a code."""
 
     number = forms.CharField(
         label=gettext_lazy("Code or number of the receipt"),
@@ -151,13 +151,13 @@ def person_page(
     """Return the page that shows the person named in a form, or None once the user has confirmed the person.
 
     Args:
-        request: its data are included in the page, so that they are sent again with the confirmation.
+        request: the request; its data are included in the page, so that they are sent again with the confirmation.
         study: the study.
         form: form with the field ``pseudonym``, valid except for ``files``.
         action: text of the button that confirms.
         effects: the consequences, one sentence each.
-        back: address of the page to go back to.
-        files: names of the fields that are filled in on the page, because a browser sends a file only once.
+        back: URL of the page to go back to.
+        files: names of file fields; these are filled in on the new page, because a browser sends a file only once.
         kind: class of the button.
 
     Raises:
@@ -205,7 +205,7 @@ def _facts(request: SignedInRequest, holder: DataHolder) -> Iterator[tuple[str, 
 
 
 def _alike(holder: DataHolder) -> list[str]:
-    """Return pseudonyms of other people in the study that look like this person's."""
+    """Return pseudonyms of other people in the study that look like this person's pseudonym."""
     others = DataHolder.objects.filter(study=holder.study_id, erased_at=None).exclude(pk=holder.pk).order_by()
     groups = look_alikes([holder.known_as], others.values_list("pseudonym", flat=True)) if holder.known_as else []
     return [name for group in groups for name in group if name != holder.known_as]
@@ -228,7 +228,7 @@ def _words(form: forms.Form, name: str) -> str:
 
 
 def person_chosen(request: SignedInRequest, study: Study) -> dict[str, str]:
-    """Return initial values for a form linked from a person's page: the pseudonym, found by the id in the address."""
+    """Return initial values for a form linked from a person's page: the pseudonym, found by the id in the URL."""
     try:
         holder = DataHolder.objects.filter(study=study, public_id=UUID(request.GET.get("person", ""))).first()
     except ValueError:
@@ -265,7 +265,7 @@ def person(request: SignedInRequest, study: Study, person: UUID) -> HttpResponse
     return render_page(request, study, "staff/people/one.html", context)
 
 
-#: Links on a person's page: address, permission, words.
+#: Links on a person's page: URL name, permission, words.
 _ACTIONS = (
     ("staff:link_new", "consent.invite_holders", gettext_lazy("A new link for this person")),
     ("staff:circumstances", "consent.record_circumstances", gettext_lazy("Record who answers")),
@@ -293,8 +293,8 @@ def _contacts(holder: DataHolder) -> Iterator[tuple[datetime, str, str]]:
 
 @study_form("consent.view_holder_level")
 def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Ask for a holder and a reason, and show the choice, on this page only."""
-    # The search sends only a pseudonym; the reason is asked for here.
+    """Ask for a holder and a reason, then show the choice, on this page only."""
+    # The search sends only a pseudonym; this page asks for the reason.
     chosen = request.POST.dict() or person_chosen(request, study)
     form = LevelAccessForm(request.POST) if "reason" in request.POST else LevelAccessForm(initial=chosen)
     context: dict[str, object] = {"form": form}
@@ -320,7 +320,7 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.check_receipt")
 def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show whether a receipt is recorded, whose it is and when it was issued, but not what was decided."""
+    """Show whether a receipt is recorded, its holder and its date, but not the decision."""
     form = ReceiptForm(request.POST or None)
     context: dict[str, object] = {"form": form}
     if form.is_valid():
@@ -336,9 +336,9 @@ def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_levelaccess")
 def holder_looks(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List accesses to single choices and replaced links, newest first, without the choices."""
+    """List accesses to single choices, and replaced links, newest first, without the choices."""
     looks = LevelAccess.objects.filter(study=study).select_related("holder").order_by("-sequence")
-    looks = looks.prefetch_related("seen_by")  # not joined, which would leave out accesses by deleted accounts
+    looks = looks.prefetch_related("seen_by")  # not joined, because a join would leave out accesses by deleted accounts
     links = LinkReissue.objects.filter(study=study).select_related("holder").order_by("-sequence")
     context = {"page": paginate(request, looks), "links": links.prefetch_related("issued_by")}
     return render_page(request, study, "staff/people/holder_looks.html", context)
@@ -346,7 +346,7 @@ def holder_looks(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.view_group_sizes")
 def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List closings and erasures, with a form for data stewards to request the erasure of one person's records."""
+    """List closings and erasures, with a form for data stewards to request that one person's records be erased."""
     may_erase = request.user.has_perm("consent.erase_records", study)
     if request.method == "POST" and not may_erase:
         raise PermissionDenied
@@ -354,7 +354,7 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
     if form.is_valid() and (answer := _erasure_request(request, study, form)) is not None:
         return answer
     rows = Disposal.objects.filter(study=study).select_related("holder").order_by("-sequence")
-    rows = rows.prefetch_related("recorded_by")  # not joined, which would leave out rows by accounts since deleted
+    rows = rows.prefetch_related("recorded_by")  # not joined, because a join would leave out rows by deleted accounts
     context: dict[str, Any] = {"form": form if may_erase and not study.expired_at else None}
     context["page"] = page = paginate(request, rows)
     titles = result_titles([row.subject for row in page if row.kind == Disposal.Kind.RESULT])

@@ -1,4 +1,4 @@
-"""Pages of a study's ε policies: list, proposal, approval, and a policy's effects on consent and noise."""
+"""Pages for a study's ε policies: list, proposal, approval, and a policy's effects on consent and noise."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -30,7 +30,7 @@ from training.methods.neighbours import Affordable, affordable
 from training.models import Dataset
 
 LEVEL_FIELDS = ("high", "average", "low")
-#: Number of points on the curve of expected accuracy over ε, each of which is a forecast.
+#: Number of points on the curve of expected accuracy against ε; each point needs a forecast.
 _CURVE_STEPS = 5
 
 
@@ -160,7 +160,7 @@ def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
 
 
 def weaker_promises(study: Study, proposed: EpsilonPolicy | None) -> dict[str, Any] | None:
-    """Return whether a policy would ask people to accept a weaker promise, and how many; uses only public numbers."""
+    """Return whether a policy would ask people to accept a weaker promise, and how many; uses public numbers."""
     if proposed is None:
         return None
     asks = any(each.epsilon < proposed.epsilon(each.level) for each in selectors.promises_possible(study))
@@ -168,7 +168,7 @@ def weaker_promises(study: Study, proposed: EpsilonPolicy | None) -> dict[str, A
 
 
 def _comparison_with_consequences(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
-    """Return the comparison, with how many holders each change would affect and how many would no longer be used."""
+    """Return the comparison, with the numbers of holders that each change affects and whose records it excludes."""
     consequences = selectors.policy_consequences(study, proposed)
     return [{**row, "consequence": consequences[row["value"]]} for row in _comparison(study, proposed)]
 
@@ -225,7 +225,7 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.propose_epsilonpolicy")
 def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Return the odds of the values in the form, which htmx replaces while someone types."""
+    """Return the odds of the values in the form, which htmx updates while someone types."""
     form = PolicyForm(request.POST)
     proposed = form.policy(study)
     context = {
@@ -240,7 +240,7 @@ def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.propose_epsilonpolicy")
 def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Forecast results for the ε in force and in the form, as a part of the page for htmx or else as a page."""
+    """Forecast results for the ε in force and in the form, as part of a page for htmx or else as a page."""
     form, policy = AffordableForm(request.POST, study=study), PolicyForm(request.POST)
     proposed, context = policy.policy(study), {"affordable": form, "form": policy, "study": study}
     if form.is_valid() and proposed:
@@ -257,9 +257,9 @@ def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _accuracy_chart(proposed: EpsilonPolicy, form: AffordableForm) -> Chart:
-    """Return the expected share of right labels over ε if everyone had the same, with each proposed ε marked.
+    """Return a chart of the expected share of right labels if everyone had the same ε, with each proposed ε marked.
 
-    A dashed line shows the result for the three levels together.
+    A dashed line shows the result for all three levels together.
     """
 
     def right(epsilons: Mapping[str, float], holders: Mapping[str, int]) -> float | None:

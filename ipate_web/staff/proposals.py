@@ -61,7 +61,7 @@ _LEVELS = [(level, name) for name in ("share", "epsilon") for level in Level]
 
 
 class ShareForm(forms.Form):
-    """Form for a share in per cent, reserved until the run ends; then the publicly unused part becomes free.
+    """Form for a share in per cent, which is reserved until the run ends; then the publicly unused part becomes free.
 
     A rehearsal needs no share, and its form has no field.
     """
@@ -183,7 +183,7 @@ class RunForm(StudyForm):
 
     @property
     def rehearsed_levels(self) -> list[BoundField]:
-        """Return share and ε of each level; none outside rehearsal studies."""
+        """Return the share and ε of each level; none outside rehearsal studies."""
         return [self[_level_field(level, name)] for level, name in _LEVELS] if self.study.rehearsal else []
 
     # --- Submitted values ---------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class RunForm(StudyForm):
         return Run(study=self.study, rehearsal=self.study.rehearsal, created_by=self.acting_user, **self.run_fields())
 
     def _show(self, error: ValidationError) -> None:
-        """Show errors in the run next to the field that can correct them."""
+        """Show errors in the run next to the field in which they can be corrected."""
         method = self._chosen()
         for name, texts in error.message_dict.items():
             field = "student_learner" if name == "student_parameters" else name
@@ -337,7 +337,7 @@ def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
 def _page_of_own_draft(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
     """Decorator for views of a draft that only its proposer may open.
 
-    They redirect to the run if it is no longer a draft.
+    These views redirect to the run if it is no longer a draft.
     """
 
     @study_form("training.propose_run")
@@ -397,7 +397,7 @@ def _form_or_plan(request: SignedInRequest, study: Study, form: RunForm, edited:
         kind.label
         for kind in (Dataset.Kind.PRIVATE, Dataset.Kind.PUBLIC)
         if not study.datasets.filter(kind=kind, removed_at=None).exists()
-    ]  # without these there is nothing to propose
+    ]  # without these datasets there is nothing to propose
     context = {"form": form, "missing": missing, "edited": edited}
     return render_page(request, study, "staff/runs/new.html", context)
 
@@ -425,7 +425,7 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
     if form.is_valid() and "look" not in request.POST:
         revision = number_sent(request.POST, "revision")
         if revision is None and "revision" in request.POST:
-            revision = -1  # not a number, and so not the proposal's revision
+            revision = -1  # not a number, so not the proposal's revision
         try:
             approved = approvals.run_approve(run=run, acting_user=request.user, share=share, revision=revision)
         except PlanError as error:
@@ -462,7 +462,7 @@ def run_approval_undo(request: SignedInRequest, study: Study, pk: str) -> HttpRe
 
 @study_form("training.cancel_run")
 def run_cancel(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Explain what remains after cancelling a run, and cancel it."""
+    """Explain what remains after a run is cancelled, and cancel it."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if run.has_ended:
         messages.info(request, _("This run has already ended."))

@@ -54,7 +54,7 @@ T = TypeVar("T")
 TABS = ("result", "cost", "releases", "timeline", "card")
 """Tabs of a run's page."""
 CELLS_SHOWN = 200
-"""Number of a table's cells shown on a page; its file has all."""
+"""Number of a table's cells shown on a page; its file contains all cells."""
 
 
 def _run_or_404(study: Study, pk: str, *related: str) -> Run:
@@ -89,7 +89,7 @@ def runs(request: SignedInRequest, study: Study) -> HttpResponseBase:
 @require_safe
 @study_page("training.view_run")
 def run(request: SignedInRequest, study: Study, pk: str, tab: str = "result") -> HttpResponseBase:
-    """Show a tab of a run's page, or the first tab if this one does not exist yet."""
+    """Show a tab of a run's page, or the first tab if the requested tab does not exist yet."""
     if tab not in TABS:
         raise Http404
     found = _run_or_404(study, pk, "private_dataset", "test_dataset", "student__assessment")
@@ -106,7 +106,7 @@ def run(request: SignedInRequest, study: Study, pk: str, tab: str = "result") ->
 @require_safe
 @study_page("training.view_run")
 def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Return the live part of a run's page; when the run has ended or is a draft again, htmx reloads the page."""
+    """Return the live part of a run's page; once the run has ended or is a draft again, htmx reloads the page."""
     found = _run_or_404(study, pk)
     tab = request.GET.get("tab", "")
     context = {"study": study, "can": request.can, **_live_context(found, tab if tab in TABS else "result")}
@@ -186,7 +186,7 @@ def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
 @require_safe
 @study_page("training.use_student")
 def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """List every queried public point with its label, or as rejected."""
+    """List every queried public point, with its label or as rejected."""
     found = _voted_or_404(study, pk)
     if request.method != "HEAD":
         download_record(run=found, what=gettext_noop("labels"), acting_user=request.user)
@@ -248,7 +248,7 @@ def _result_or_404(study: Study, pk: str) -> RunResult:
 @require_safe
 @study_page("training.use_student")
 def run_result_file(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Download the table as CSV, which is logged; withdrawn tables are not available."""
+    """Download the table as CSV; this is logged. Withdrawn tables are not available."""
     result = _result_or_404(study, pk)
     if result.is_withdrawn:
         return render_page(request, study, "staff/runs/result_withdrawn.html", {"run": result.run}, status=410)
@@ -260,7 +260,7 @@ def run_result_file(request: SignedInRequest, study: Study, pk: str) -> HttpResp
 
 @study_form("training.withdraw_model")
 def run_result_withdraw(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Explain what withdrawing the table means, ask for the reason, and withdraw it."""
+    """Explain what it means to withdraw the table, ask for the reason, and withdraw it."""
     result = _result_or_404(study, pk)
     if result.is_withdrawn:
         messages.info(request, _("This table has already been withdrawn."))

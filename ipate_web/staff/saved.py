@@ -14,7 +14,7 @@ from ipate_web.lists import listed_query
 from ipate_web.staff.pages import study_form
 
 PAGES = {"runs", "models", "datasets", "alliances", "ledger"}
-"""Addresses of lists that can be saved, without lists that are searched by pseudonym."""
+"""Names of the URLs of lists that can be saved; lists that are searched by pseudonym cannot."""
 MOST = 20
 """Largest number of saved choices per reader and list."""
 

@@ -1,6 +1,6 @@
-"""Search for staff in everything they may open: studies, pages, runs, models, datasets, alliances, people by code.
+"""Staff search in everything that they may open: studies, pages, runs, models, datasets, alliances, people by code.
 
-The search words may be a pseudonym, so they are sent in the body of a request and appear in no address or log.
+The search words may be a pseudonym, so they are sent in the body of a request and do not appear in URLs or logs.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -34,7 +34,7 @@ LONGEST = 200
 
 @dataclass(frozen=True)
 class Hit:
-    """Page that was found; the form of a ``person`` opens with their code filled in."""
+    """Page that was found; if it is about a ``person``, its form opens with their code filled in."""
 
     text: str | Promise
     url: str
@@ -152,7 +152,7 @@ def found(words: str, user: object, study: Study | None = None, can: Collection[
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def search(request: SignedInRequest) -> HttpResponse:
-    """Show the results, as a page or, for the script of the search field, as part of one."""
+    """Show the results, as a page or, for the script of the search field, as part of a page."""
     if not permissions_anywhere(request.user):
         raise PermissionDenied
     words = " ".join(request.POST.get("words", "").replace("\0", "").split())[:LONGEST]

@@ -43,7 +43,7 @@ _SHORT_TEXTS = (
     "retention",
     "mail_opening",
 )
-#: Name of the part with all facts that people must be given and that the study has not stated yet.
+#: Name of the part with all facts that people must get and that the study has not stated yet.
 _MISSING = "missing"
 #: The ethics committee writes the example of harm, on its own page.
 _TRANSLATED_HERE = tuple(name for name in TRANSLATED if name != "harm")
@@ -51,7 +51,7 @@ _TRANSLATED_HERE = tuple(name for name in TRANSLATED if name != "harm")
 
 @dataclass(frozen=True)
 class Part:
-    """Settings of a study that belong together: name in addresses, title, fields."""
+    """Settings of a study that belong together: name in URLs, title, fields."""
 
     name: str
     title: Promise
@@ -83,7 +83,7 @@ PARTS = (
 
 
 class StudyForm(forms.ModelForm):
-    """Form for the settings in ``only``, or all; those in ``fixed`` are left out."""
+    """Form for the settings in ``only``, or all settings; settings in ``fixed`` are left out."""
 
     languages = forms.CharField(
         label=gettext_lazy("Languages"),
@@ -164,7 +164,7 @@ class StudyForm(forms.ModelForm):
 
 
 class FactsForm(StudyForm):
-    """Form for the facts in the next version of a consent form; ``study`` is the study with the current draft."""
+    """Form for the facts in the next version of a consent form; ``study`` is the study with the draft's facts."""
 
     def __init__(self, data: Any = None, *, study: Study) -> None:
         super().__init__(data, instance=study, only=FACTS)
@@ -257,9 +257,9 @@ def study_new(request: SignedInRequest) -> HttpResponse:
 
 @study_form("consent.change_study")
 def study_edit(request: SignedInRequest, study: Study, part: str = "") -> HttpResponse:
-    """Change one part of a study's settings: ``part``, the part of the field in the address, or missing settings.
+    """Change one part of a study's settings: ``part``, the part with the field named in the URL, or missing settings.
 
-    All settings can be changed until holders can decide, but only a few afterwards.
+    All settings can be changed until holders can decide, and only a few after that.
     """
     settled = services.study_fixed(study)
     parts = [each for each in PARTS if not {*each.fields} <= {*settled}]

@@ -138,7 +138,7 @@ def initial_student(run: Run) -> dict[str, Any]:
 
 
 class PublicationForm(ReasonForm):
-    """Form for the reason to publish a version that would not be published automatically; empty if it would."""
+    """Form for the reason to publish a version that would not be published automatically; empty for other versions."""
 
     def __init__(self, *args: Any, doubtful: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -198,7 +198,7 @@ def run_students(request: SignedInRequest, study: Study, pk: str) -> HttpRespons
 
 @study_form("training.propose_run")
 def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Choose a student and its parameters, for a worker to train from the run's releases."""
+    """Choose a student and its parameters; a worker then trains it from the run's releases."""
     row = _run_or_404(request, study, pk)
     if not row.students.exists():
         messages.info(request, _("You can train a student again only after its run has finished."))
@@ -216,7 +216,7 @@ def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResp
 
 @study_form("training.approve_run")
 def run_student_publish(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
-    """Explain what publishing another version means, and publish it."""
+    """Explain what it means to publish another version, and publish it."""
     row, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
         messages.error(request, _("This version was withdrawn. Publish a different one."))
@@ -233,7 +233,7 @@ def run_student_publish(request: SignedInRequest, study: Study, pk: str, version
 
 @study_form("training.withdraw_model")
 def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
-    """Explain what withdrawing a version means, and withdraw it."""
+    """Explain what it means to withdraw a version, and withdraw it."""
     row, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
         messages.info(request, _("This version has already been withdrawn."))
@@ -264,7 +264,7 @@ def run_student_onnx(request: SignedInRequest, study: Study, pk: str, version: i
 def _taken(
     request: SignedInRequest, study: Study, run: Run, chosen: StudentModel, file_of: Callable[[StudentModel], ModelFile]
 ) -> HttpResponse:
-    """Return a file of a version and record the download; not available if the version was withdrawn."""
+    """Return a file of a version and record the download; withdrawn versions are not available."""
     if chosen.is_withdrawn:
         return render_page(request, study, "staff/runs/withdrawn.html", {"run": run, "chosen": chosen}, status=410)
     file = file_of(chosen)

@@ -107,7 +107,7 @@ def study_impact(request: SignedInRequest, study: Study, kind: str) -> HttpRespo
 @require_safe
 @study_page("training.view_run")
 def study(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show a study's overview: next steps, remaining budgets, its runs; for researchers, what they can use."""
+    """Show a study's overview: next steps, remaining budgets and runs; for researchers, usable models."""
     policy = selectors.policy_in_force(study)
     runs = run_totals(study)
     makes_accounts = request.user.has_perm("consent.manage_accounts")
@@ -161,7 +161,7 @@ def study_budget_file(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _usable(study: Study, can: Collection[str]) -> dict[str, Any]:
-    """Return what researchers can use: promises, published models, and the newest comparable runs."""
+    """Return the data that researchers can use: promises, published models, and the newest comparable runs."""
     policy = selectors.policy_in_force(study)
     finished = study.runs.filter(status=Run.Status.FINISHED).order_by("-ended_at")
     models = registered_models(StudentModel.objects.filter(run__study=study)).select_related("run__study")
@@ -181,7 +181,7 @@ def _taking_part(study: Study) -> dict[str, Any]:
 
 @study_form("consent.close_study")
 def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Explain what closing a study means, and close it."""
+    """Explain what it means to close a study, and close it."""
     if study.is_closed:
         messages.info(request, _("This study is already closed."))
         return redirect("staff:study", study.slug)

@@ -1,4 +1,4 @@
-"""Page of the programs that are notified of a study's events."""
+"""Page about programs that are notified of a study's events."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, 
 
 
 class WebhookForm(forms.Form):
-    """Form for a new webhook; the service checks whether its address is allowed."""
+    """Form for a new webhook; the service checks whether its URL is allowed."""
 
     url = forms.CharField(
         label=gettext_lazy("Web address"),
@@ -38,7 +38,7 @@ class WebhookForm(forms.Form):
 
 @study_form("consent.manage_webhooks")
 def webhooks(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List webhooks and their deliveries, with a form for a new one, whose secret is shown once."""
+    """List webhooks and their deliveries, with a form for a new webhook, whose secret is shown once."""
     form = WebhookForm(request.POST or None)
     if form.is_valid() and (made := _made(request, study, form)):
         return render_page(request, study, "staff/webhooks/made.html", {"made": made})
@@ -71,7 +71,7 @@ def webhook_test(request: SignedInRequest, study: Study, pk: int) -> HttpRespons
 
 @study_form("consent.manage_webhooks")
 def webhook_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Confirm and remove a webhook."""
+    """Ask for confirmation, then remove a webhook."""
     endpoint = get_object_or_404(WebhookEndpoint, study=study, pk=pk)
     if request.method == "POST":
         endpoint_remove(endpoint=endpoint, acting_user=request.user)

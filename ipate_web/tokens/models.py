@@ -27,7 +27,7 @@ class Scope(models.TextChoices):
 
 
 def every_scope() -> list[str]:
-    """Return all scopes, which tokens had before scopes existed."""
+    """Return all scopes; tokens made before scopes existed have all of them."""
     return list(Scope.values)
 
 
