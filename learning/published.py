@@ -1,4 +1,4 @@
-"""Published models, by the learner that reads them: students and the models of gradient steps."""
+"""Published models, by the learner that reads them: students, and models from gradient steps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LABELS = {
 
 
 def network_learner(network: str) -> str:
-    """Return the learner that reads a network of this name.
+    """Return the learner that reads networks with this name.
 
     >>> network_learner("mlp")
     'network_mlp'
@@ -54,7 +54,7 @@ def network_learner(network: str) -> str:
 
 
 def released_itself(learner: str) -> bool:
-    """Return whether the learner reads results of private steps, without a student.
+    """Return whether the learner reads models made by private steps, without a student.
 
     >>> released_itself("linear"), released_itself("consistency")
     (True, False)
@@ -66,7 +66,7 @@ def published_load(learner: str, data: bytes) -> Model:
     """Return the published model stored by `Model.to_bytes`. Reading it runs no code.
 
     Raises:
-        ValueError: The bytes are not a model of this learner, or the learner is unknown.
+        ValueError: The bytes are not a model for this learner, or the learner is unknown.
     """
     if learner == LINEAR:
         return LinearModel.from_bytes(data)
@@ -89,7 +89,7 @@ def published_format(learner: str) -> str:
 
 
 def published_label(learner: str) -> str:
-    """Return the name of the learner on pages, in English and marked for translation; its key if it is unknown."""
+    """Return the learner's name on pages, in English and marked for translation; for an unknown learner, its key."""
     if released_itself(learner):
         return LABELS[learner]
     return STUDENTS[learner].label if learner in STUDENTS else learner
@@ -102,7 +102,7 @@ _PREDICTION_BATCH = 256
 
 
 class StoredNetwork(Model):
-    """Published network, read from its file and predicting with ONNX Runtime.
+    """Published network, which is read from its file and predicts with ONNX Runtime.
 
     Workers, which have PyTorch, load the same file as PyTorch modules. Probabilities agree up to single-precision
     rounding.
@@ -110,9 +110,9 @@ class StoredNetwork(Model):
     Args:
         data: The file, as returned by `to_bytes`.
         layers: Layers of the network; the last one returns scores.
-        space: Representation whose coordinates the network takes; None if it takes the records themselves.
+        space: Representation whose coordinates are the network's input; None if the input is the records.
         scale: Factor applied to the input of the network.
-        target: What is learned; None for classes, with one score each.
+        target: Target that is predicted; None for classes, with one score each.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class StoredNetwork(Model):
 
 
 def stored_network(learner: str, data: bytes) -> StoredNetwork:
-    """Return the network of a learner, a student or sampled steps, stored by `Model.to_bytes`.
+    """Return the network that a learner, a student or sampled steps stored with `Model.to_bytes`.
 
     Raises:
         ValueError: The bytes are not such a network.

@@ -1,4 +1,4 @@
-"""Outcomes that can be learned from a record: declared in a schema, predicted by a model. Imports no Django."""
+"""Outcomes that can be learned from a record: declared in a schema, predicted by a model. Does not import Django."""
 
 import json
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def target_from_json(document: Mapping[str, Any]) -> Target:
 
 
 def target_arrays(outcome: Outcome) -> dict[str, NDArray[np.uint8]]:
-    """Return the target as arrays for a question's file, readable by `target_from_arrays`; nothing for classes."""
+    """Return the target as arrays for a question's file, readable by `target_from_arrays`; empty for classes."""
     if not isinstance(outcome, Target):
         return {}
     return {"target": np.frombuffer(json.dumps(outcome.to_json()).encode(), np.uint8)}

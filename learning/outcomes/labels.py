@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _EXPONENTIAL_STEPS = 2.0**30
-_LEAST = 0.02  # lower bound: if the model were sure of every public point, a step would be unbounded
+_LEAST = 0.02  # lower bound, because steps would be unbounded if the model were certain of every public point
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CrossEntropy:
         >>> CrossEntropy().probabilities(np.array([[0.0, np.log(3)]])) / RESIDUAL_STEPS
         array([[0.25, 0.75]])
         """
-        # integers, so that their sum is exact in any order
+        # integers, so the sum is exact in any order
         parts = np.rint(exponentials(scores - scores.max(axis=1, keepdims=True)) * _EXPONENTIAL_STEPS)
         parts /= parts.sum(axis=1, keepdims=True)
         return np.rint(parts * RESIDUAL_STEPS)
@@ -52,9 +52,9 @@ class CrossEntropy:
     def curvature(self, scores: Floats) -> Floats:
         """Return 2·p_c (1 - p_c).
 
-        The absolute values in each row c of the Hessian diag(p) - p pᵀ add up to this, so this diagonal minus the
-        Hessian is diagonally dominant and therefore positive semidefinite. For two classes it equals the Hessian for
-        gradients that add up to 0.
+        The absolute values in each row c of the Hessian diag(p) - p pᵀ add up to this value. The diagonal matrix minus
+        the Hessian is therefore diagonally dominant and so positive semidefinite. For two classes, it equals the
+        Hessian for gradients that add up to 0.
         """
         bounds = np.maximum(curvature_bounds(softmax(scores, axis=1)), _LEAST)
         return bounds if bounds.shape[1] > 2 else bounds[:, :1]
@@ -181,7 +181,7 @@ class Labels(Target):
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Every combination of labels, by its code; with more than seven labels there are too many.
+        """Every combination of labels, by its code; None if there are too many, with more than seven labels.
 
         >>> Labels(("ill", "old")).categories
         ('–', 'ill', 'old', 'ill, old')
@@ -198,7 +198,7 @@ class Labels(Target):
         return self.bits(np.arange(1 << len(self.names))).astype(np.float64)
 
     def shares(self, predictions: Floats) -> Floats:
-        """Return shares as if labels were independent given the record."""
+        """Return shares under the assumption that labels are independent given the record."""
         yes = self._combined == 1
         shares = np.ones((len(predictions), len(yes)))
         for place, likely in enumerate(predictions.T):
@@ -222,7 +222,7 @@ class Labels(Target):
         return graph.node("Sigmoid", scores)
 
     def answers(self, predictions: Floats) -> list[Any]:
-        """Return names of the labels that are more likely than not."""
+        """Return the names of the labels that are more likely than not."""
         return [[self.names[place] for place in np.flatnonzero(each > 0.5)] for each in predictions]
 
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:

@@ -60,7 +60,7 @@ def _within(residuals: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Numbers(Target):
-    """Number in a range; a number outside it is moved to the nearest end.
+    """Number in a range; a number outside the range is replaced by the nearest end.
 
     Its code is its position in the range, in multiples of 2⁻²⁰ of the width.
 
@@ -117,7 +117,7 @@ class Numbers(Target):
         return f"{digits(float(self.numbers(np.array(code))))} {self.unit}".rstrip()
 
     def predictions(self, scores: Floats) -> Floats:
-        """Return the number, and the ends of an interval intended to contain 95 %, all within the range."""
+        """Return the number and the ends of an interval meant to contain 95 % of the numbers, all within the range."""
         half = _WIDTH * np.maximum(scores[:, 1], 0.0)
         places = np.stack([scores[:, 0], scores[:, 0] - half, scores[:, 0] + half], axis=1) + 0.5
         return np.asarray(self.minimum + places.clip(0.0, 1.0) * self._range, np.float64)
@@ -143,10 +143,10 @@ class Numbers(Target):
     def shares(self, predictions: Floats) -> Floats:
         """Return the shares of a Laplace distribution whose 95 % interval is that of the prediction.
 
-        A number between the midpoints of two bins counts for both in proportion to its position, so that the shares
-        have the distribution's mean. For bin k it counts r(k - 1) - r(k), where r rises from 0 to 1 between the
-        midpoints c and c' of bins k and k + 1. On average, r is (E|y - c| - E|y - c'|) / 2(c' - c) + 1/2, and E|y - c|
-        of a Laplace distribution around m with scale s is |m - c| + s·exp(-|m - c| / s).
+        A number between the midpoints of two bins is split between both in proportion to its position, so that the
+        shares have the distribution's mean. Bin k gets r(k - 1) - r(k), where r rises from 0 to 1 between the midpoints
+        c and c' of bins k and k + 1. On average, r is (E|y - c| - E|y - c'|) / 2(c' - c) + 1/2, and E|y - c| of a
+        Laplace distribution around m with scale s is |m - c| + s·exp(-|m - c| / s).
         """
         value = predictions[:, :1]
         scale = np.maximum(predictions[:, 2:] - value, value - predictions[:, 1:2]) / _WIDTH
@@ -159,7 +159,7 @@ class Numbers(Target):
         return np.asarray(-np.diff(np.hstack([np.ones((count, 1)), ramps, np.zeros((count, 1))]), axis=1), np.float64)
 
     def from_shares(self, shares: Floats) -> Floats:
-        """Return the mean of the bins' midpoints, and the 2.5 % and 97.5 % quantiles if each bin is evenly filled."""
+        """Return the mean of the bins' midpoints and, assuming evenly filled bins, the 2.5 % and 97.5 % quantiles."""
         weights = np.maximum(shares, _LEAST_SHARE)
         weights = weights / weights.sum(axis=1, keepdims=True)
         below = np.cumsum(weights, axis=1) - weights
@@ -194,9 +194,9 @@ class Numbers(Target):
         return [float(value) for value in predictions[:, 0]]
 
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
-        """Evaluate R² = 1 - Σ(y - m)² / Σ(y - ȳ)², mean absolute error, and the share of intervals with the truth.
+        """Evaluate R² = 1 - Σ(y - m)² / Σ(y - ȳ)², the mean absolute error, and the share of correct intervals.
 
-        The error is compared with that of always predicting these records' median, the smallest error of any constant.
+        The error is compared with the error of always predicting these records' median, the smallest of any constant.
         """
         truth = self.numbers(targets)
         off, inside = truth - predictions[:, 0], (predictions[:, 1] <= truth) & (truth <= predictions[:, 2])

@@ -28,7 +28,7 @@ MOST_CATEGORIES = 128
 
 
 def digits(value: float) -> str:
-    """Return a number in the usual notation, to the five digits that a code can hold.
+    """Return a number in the usual notation, with the five digits that a code can represent.
 
     >>> digits(2.99999237), digits(500001.0)
     ('3', '500000')
@@ -37,10 +37,10 @@ def digits(value: float) -> str:
 
 
 class Loss(Protocol):
-    """Loss of a linear model with some scores for each record, and its curvature without known targets.
+    """Loss of a linear model with several scores per record, and its curvature when targets are unknown.
 
-    The gradient of a record is f ⊗ r with its features f and its residuals r, the derivatives of the loss by the
-    scores.
+    The gradient of a record is f ⊗ r, with its features f and its residuals r, which are the derivatives of the loss
+    with respect to the scores.
 
     Attributes:
         centred: Whether residuals add up to 0 over the scores.
@@ -56,12 +56,12 @@ class Loss(Protocol):
         """Return residuals `(n, outputs)` in multiples of 1 / `RESIDUAL_STEPS`; 0 if a code is not a target.
 
         They are a deterministic function of each record's scores `(n, outputs)` and code, bit for bit, computed by
-        operations on single numbers. None is above 1, which limits a gradient before clipping to √outputs · ‖f‖.
+        operations on single numbers. No residual exceeds 1, which limits gradients before clipping to √outputs · ‖f‖.
         """
         ...
 
     def curvature(self, scores: Floats) -> Floats:
-        """Return a diagonal bound `(n, outputs)` on the loss's second derivatives, with the scores' answer as target.
+        """Return a diagonal bound `(n, outputs)` on the second derivatives of the loss if the scores are correct.
 
         The shape is `(n, 1)` if the bound is the same for all outputs.
         """
@@ -76,9 +76,9 @@ class Measure:
         name: Name in documents.
         label: Name on pages, in English, marked for translation.
         estimate: Value with its 95 % interval.
-        of: Part of the target that it is about; empty for the whole target.
-        nothing: Value without any knowledge of a record, on the same records; None if that is meaningless.
-        unit: Unit of its value; empty for a share, or a number without a unit.
+        of: Part of the target that is measured; empty for the whole target.
+        nothing: Value for predictions that do not use the records, on the same records; None if that is meaningless.
+        unit: Unit of the value; empty for shares and numbers without a unit.
     """
 
     name: str
@@ -94,9 +94,9 @@ class Evaluation:
     """Evaluation of predictions on test records.
 
     Attributes:
-        measures: The first one decides whether a model is worth publishing: its interval must lie above the value of a
-            model that knows nothing.
-        curve: Points of a curve, each with its numbers by name; empty if an outcome has no curve.
+        measures: The first measure decides whether a model is worth publishing: its interval must lie above the value
+            for predictions that do not use the records.
+        curve: Points of a curve, each a dictionary of numbers; empty if the outcome has no curve.
     """
 
     measures: tuple[Measure, ...]
@@ -105,7 +105,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Outcome(ABC):
-    """Outcome that can be learned from a record. Subclasses are frozen dataclasses of a schema's public declaration.
+    """Outcome that can be learned from a record. Subclasses are frozen dataclasses with a schema's public declaration.
 
     Attributes:
         kind: Name in schemas and documents.
@@ -130,14 +130,14 @@ class Outcome(ABC):
     @property
     @abstractmethod
     def categories(self) -> tuple[str, ...]:
-        """Names of the disjoint facts about a record that a vote decides and a student learns.
+        """Names of the mutually exclusive categories of a record, which are voted on and learned by students.
 
         None if there would be more than `MOST_CATEGORIES`.
         """
 
     @abstractmethod
     def categories_of(self, codes: Codes) -> Codes:
-        """Return the category numbers `(n,)` of codes `(n,)`; -1 if a code is invalid or does not determine one.
+        """Return the category numbers `(n,)` of codes `(n,)`; -1 if a code is invalid or does not determine a category.
 
         They are a deterministic function of each code, computed by operations on single numbers.
         """
@@ -148,7 +148,7 @@ class Outcome(ABC):
 
     @abstractmethod
     def from_shares(self, shares: Floats) -> Floats:
-        """Return the predictions `(n, columns)` that follow from the categories' probabilities `(n, categories)`."""
+        """Return the predictions `(n, columns)` derived from the categories' probabilities `(n, categories)`."""
 
     @abstractmethod
     def shares_to_graph(self, graph: Graph, shares: str) -> str:
@@ -176,7 +176,7 @@ Unit = Annotated[Text, Field(max_length=40, description="Of the number, for peop
 
 @dataclass(frozen=True)
 class Target(Outcome):
-    """Outcome other than classes, which a schema declares as its ``target``."""
+    """Outcome other than classes, declared in a schema as its ``target``."""
 
     __pydantic_config__ = DECLARED
 
@@ -201,14 +201,14 @@ class Target(Outcome):
 
     @abstractmethod
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
-        """Evaluate predictions of test records."""
+        """Evaluate predictions for test records."""
 
     @abstractmethod
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        """Return targets `(n,)` of people for whom the scores `(n, outputs)` are true, without censoring."""
+        """Return targets `(n,)`, without censoring, of people for whom the scores `(n, outputs)` are true."""
 
     def widened(self, scores: Floats, codes: Codes) -> Floats:
-        """Return a factor for each score `(outputs,)` that makes predictions as certain as these targets allow."""
+        """Return a factor `(outputs,)` for each score that makes predictions as certain as these targets justify."""
         del codes
         return np.ones(scores.shape[1])
 

@@ -1,6 +1,6 @@
-"""Times to an event, some known only to be later: hazards of the intervals of a declared timeline.
+"""Times to an event, learned as hazards in the intervals of a declared timeline.
 
-Predictions are evaluated on people including some who were only followed for a while (censored).
+Training and test data may include people who were followed only for a while (censored).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_INTERVALS = 100
 _SHAPE_STEPS = 2.0**10
 _LEAST = 0.02  # smallest curvature of a score, which bounds every step
-_USUAL = 0.1  # share of people at risk with the event in an interval of mean length, for a model that knows nothing
+_USUAL = 0.1  # share of people at risk with the event in an average interval, before anything is learned
 Bools = NDArray[np.bool_]
 
 _AT_A_TIME = 2**22
@@ -36,14 +36,14 @@ _AT_A_TIME = 2**22
 
 @dataclass(frozen=True)
 class HazardLoss:
-    """See :class:`learning.outcomes.outcome.Loss`: cross entropy over the intervals that a person lived through.
+    """See :class:`learning.outcomes.outcome.Loss`: cross entropy over the intervals in which a person was at risk.
 
-    The hazard of interval j, the probability of the event in it for people who reach it, has the logit o_j + Σ_k
-    B_jk·s_k with the scores s_k. A record's residual for score k is Σ_j a_j (h_j - d_j) B_jk over the intervals, where
-    a_j is whether the person was at risk in it, and d_j whether it contains the event. All residuals form one vector.
+    The hazard h_j of interval j, the probability of the event in it for people who reach it, has the logit o_j + Σ_k
+    B_jk·s_k with the scores s_k. A record's residual for score k is Σ_j a_j (h_j - d_j) B_jk over the intervals j,
+    where a_j is 1 if the person was at risk in j, and d_j is 1 if j contains the event. All residuals form one vector.
 
     Attributes:
-        ends: Ends of the intervals, as shares of the last one.
+        ends: Ends of the intervals, as shares of the last end.
         offsets: Offsets o_j of the logits.
         shapes: B `(intervals, outputs)`.
     """
@@ -70,7 +70,7 @@ class HazardLoss:
         return np.where(known[:, None], within, 0.0)
 
     def intervals(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return `(n, intervals)` whether each person was at risk in it, and whether it contains the event.
+        """Return two masks `(n, intervals)`: intervals in which each person was at risk, and intervals with the event.
 
         A censored person was at risk in the interval of their last follow-up if they lived through half of it.
         """
@@ -82,7 +82,7 @@ class HazardLoss:
         return (happened | survived).astype(np.float64), happened.astype(np.float64)
 
     def curvature(self, scores: Floats) -> Floats:
-        """Return Σ_j S_j h_j (1 - h_j)·|B_jk|·Σ_l |B_jl|, where S_j is the share expected in interval j by the scores.
+        """Return Σ_j S_j h_j (1 - h_j)·|B_jk|·Σ_l |B_jl|, where S_j is the share that scores predict for interval j.
 
         As for classes, each row of the Hessian is bounded by the sum of its absolute values.
         """
@@ -134,7 +134,7 @@ class Times(Target):
 
     @property
     def _places(self) -> Floats:
-        """Ends of the intervals in the steps of codes; an event at an end belongs to the interval before it."""
+        """Ends of the intervals, in the steps used for codes; an event at an end belongs to the earlier interval."""
         return np.rint(np.array(self.ends) / self.ends[-1] * RESIDUAL_STEPS)
 
     @property
@@ -162,7 +162,7 @@ class Times(Target):
         return 2 * places + ((events != 0) & (times <= self.ends[-1]))
 
     def times(self, codes: Codes) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return times, and whether the event happened then."""
+        """Return the times, and whether the event happened at each of them."""
         return np.asarray(codes // 2 / RESIDUAL_STEPS * self.ends[-1], np.float64), codes % 2 == 1
 
     def written(self, code: int) -> str:
@@ -181,7 +181,7 @@ class Times(Target):
         return graph.node("Exp", sums)
 
     def answers(self, predictions: Floats) -> list[Any]:
-        """Return the time when half of all such people have had the event; None if it is beyond the timeline."""
+        """Return the time when half of all such people will have had the event; None if it is beyond the timeline."""
         known = np.hstack([np.ones((len(predictions), 1)), predictions])
         ends = np.append(0.0, self.ends)
         answers: list[float | None] = []
@@ -204,7 +204,7 @@ class Times(Target):
         return (*within, f"> {digits(self.ends[-1])} {self.unit}".rstrip())
 
     def categories_of(self, codes: Codes) -> Codes:
-        """Return the intervals of events; unknown for people who are censored before the end of the timeline."""
+        """Return the intervals of the events, which are unknown for people censored before the end of the timeline."""
         known = (codes >= 0) & (codes <= 2 * RESIDUAL_STEPS + 1)
         places, events = np.where(known, codes, 0) // 2, codes % 2 == 1
         interval = np.searchsorted(self._places, places, side="left")
@@ -225,13 +225,13 @@ class Times(Target):
         return graph.node("Min", graph.node("Max", left, graph.constant(0.0)), graph.constant(1.0))
 
     def risks(self, predictions: Floats) -> Floats:
-        """Return scores that rank people: the part of the timeline that each is expected to lose."""
+        """Return scores that rank people: the expected part of the timeline that remains after the event."""
         widths = np.diff(np.append(0.0, self.ends))
         known = np.hstack([np.ones((len(predictions), 1)), predictions])
         return np.asarray(self.ends[-1] - (known[:, 1:] + known[:, :-1]) / 2 @ widths, np.float64)
 
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
-        """Evaluate Harrell's concordance and the Brier scores, their mean and each compared with Kaplan and Meier's."""
+        """Evaluate Harrell's concordance and, compared with Kaplan and Meier, each Brier score and their mean."""
         times, events = self.times(targets)
         ends = self._places / RESIDUAL_STEPS * self.ends[-1]
         scores = brier_scores(predictions, times, events, ends)
@@ -260,7 +260,7 @@ class Times(Target):
         )
 
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        """Draw events evenly spread over their intervals."""
+        """Draw events that are evenly spread within their intervals."""
         left = self.predictions(scores)
         interval = (draws.random((len(scores), 1)) > 1 - left).sum(axis=1)
         ends = np.append(0.0, self.ends)
@@ -271,7 +271,7 @@ class Times(Target):
 
 
 def concordance(risks: Floats, times: Floats, events: Bools) -> Estimate:
-    """Return Harrell's C: the share of pairs with a known order in which the first event has the larger risk.
+    """Return Harrell's C: the share of pairs of known order in which the earlier event has the higher risk.
 
     Equal risks count half. The interval assumes a normal distribution, with the variance of a ratio of U-statistics
     computed from each person's pairs (Hoeffding 1948).
@@ -282,7 +282,7 @@ def concordance(risks: Floats, times: Floats, events: Bools) -> Estimate:
     block = max(1, _AT_A_TIME // max(people, 1))
     for start in range(0, len(first), block):
         mine = first[start : start + block]
-        # a person censored at the time of an event outlived it
+        # a person censored at the time of an event is counted as later
         later = (times[mine, None] < times) | ((times[mine, None] == times) & ~events)
         agrees = later * ((risks[mine, None] > risks) + 0.5 * (risks[mine, None] == risks))
         right[mine] += agrees.sum(axis=1)
@@ -298,13 +298,13 @@ def concordance(risks: Floats, times: Floats, events: Bools) -> Estimate:
 
 
 def kaplan_meier(times: Floats, events: Bools, moments: Floats, *, before: bool = False) -> tuple[Floats, Floats]:
-    """Return the share without the event after each of some moments, and its standard error (Greenwood 1926).
+    """Return the share of people without the event at each of these times, and its standard error (Greenwood 1926).
 
     Args:
         times: `(n,)` times of the event, or of the end of the follow-up.
-        events: `(n,)` whether it was the event.
+        events: `(n,)` True if the time is the time of the event.
         moments: `(m,)` times at which the share is estimated.
-        before: Count events at a moment itself as later.
+        before: Whether events at exactly one of these times count as later.
     """
     distinct = np.unique(times[events])
     ordered = np.sort(times)
@@ -319,10 +319,10 @@ def kaplan_meier(times: Floats, events: Bools, moments: Floats, *, before: bool 
 
 
 def brier_scores(survival: Floats, times: Floats, events: Bools, moments: Floats) -> Floats:
-    """Return squared errors `(n, m)` of survival predicted at some moments, weighted for censoring (Graf et al. 1999).
+    """Return squared errors `(n, m)` of predicted survival at these times, weighted for censoring (Graf et al. 1999).
 
-    People censored before a moment have weight 0 there, and others represent them: their weight is one divided by the
-    share followed for that long, according to Kaplan and Meier. The mean of a column is the Brier score.
+    People censored before a time have weight 0 at that time. The others represent them: their weight is 1 divided by
+    the share of people followed for that long, according to Kaplan and Meier. The mean of a column is the Brier score.
 
     Args:
         survival: `(n, m)` predicted share without the event after each moment.

@@ -1,7 +1,7 @@
 """Representations: the coordinates that define neighbours, fitted only on public points.
 
-Every point is converted to a few integers of one byte each, by exact arithmetic. The numbers of a record therefore do
-not depend on other records, blocks, threads or machines. Imports no Django.
+Every point is converted to a few integers of one byte each, by exact arithmetic. The coordinates of a record therefore
+do not depend on other records, blocks, threads or machines. Does not import Django.
 """
 
 from learning.representations.catalogue import (

@@ -83,9 +83,9 @@ class Standardised(Representation):
 
 @dataclass(frozen=True)
 class Thresholds(Standardised):
-    """Standardised columns, with flags that tell whether a column of more than two values exceeds public thresholds.
+    """Standardised columns, with flags for whether a column of more than two values exceeds public thresholds.
 
-    A linear model of them can follow curves, because it includes a step function for each column.
+    A linear model on these can follow curves, because the flags form a step function for each column.
 
     >>> points = np.random.default_rng(0).random((50, 3))
     >>> Thresholds(thresholds=4).fit(points).transform(points).shape
@@ -115,7 +115,7 @@ class Thresholds(Standardised):
 
 @dataclass(frozen=True)
 class Evened(Representation):
-    """Columns clipped at public quantiles, with thresholds, whitened by public points except for small variances.
+    """Columns clipped at public quantiles, with thresholds, whitened by the public points except for small variances.
 
     >>> points = np.random.default_rng(0).random((50, 3))
     >>> Evened(thresholds=4).fit(points).transform(points).shape
@@ -252,7 +252,7 @@ class Patches(Whitened):
 
 @dataclass(frozen=True)
 class Embedding(Whitened):
-    """Columns that already are an embedding, centred (and whitened on request).
+    """Columns that are already an embedding, centred (and whitened on request).
 
     >>> points = np.random.default_rng(0).normal(size=(50, 3))
     >>> Embedding().fit(points).transform(points).shape
@@ -276,7 +276,7 @@ class Embedding(Whitened):
 
 @dataclass(frozen=True)
 class Encoded(Embedding):
-    """Vectors of an encoder, partly whitened. Its registration states that it was made without the private data.
+    """Vectors from an encoder, partly whitened. The encoder is registered as made without the private data.
 
     >>> points = np.random.default_rng(0).normal(size=(50, 3))
     >>> Encoded().fit(points).transform(points).shape  # a component for every 20 public points
@@ -340,7 +340,7 @@ class LearnedNetwork(Whitened):
 
 @dataclass(frozen=True)
 class Words(Whitened):
-    """Words and parts of words of texts, weighted by how rare they are in the public texts, and reduced.
+    """Words and word parts in texts, weighted by how rare they are in the public texts, with reduced dimension.
 
     >>> texts = np.random.default_rng(0).integers(97, 100, (60, 20)).astype(np.uint8)
     >>> Words().fit(texts).transform(texts).shape
@@ -424,7 +424,7 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
 
 
 def representation_create(name: str, parameters: Mapping[str, Any] | None = None) -> Representation:
-    """Return the representation with these parameters, and defaults for all others.
+    """Return the representation with these parameters and defaults for all other parameters.
 
     Raises:
         ValueError: The representation or a parameter is unknown, or a parameter is out of range.
@@ -441,7 +441,7 @@ def representation_create(name: str, parameters: Mapping[str, Any] | None = None
 
 
 def default_representation(shape: tuple[int, ...]) -> Representation:
-    """Return the default for points of a shape: wavelets for images, standardised columns for tables.
+    """Return the default for points of this shape: wavelets for images, standardised columns for tables.
 
     >>> default_representation((28, 28)).name, default_representation((104,)).name
     ('wavelets', 'standardised')

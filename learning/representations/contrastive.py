@@ -1,4 +1,4 @@
-"""Network trained on public points without labels: neighbours move closer together, and all other points apart.
+"""Network trained on public points without labels to move neighbours closer together and all other points apart.
 
 The network learns to distinguish pairs, a point and one of its nearest public neighbours, each changed at random, from
 all other points of a batch (InfoNCE: van den Oord et al. 2018, Chen et al. 2020; with neighbours as pairs: Dwibedi et
@@ -41,7 +41,7 @@ def contrastive_layers(
         public: `(n, *shape)` points, at least two: images with two or three axes, or rows of a table.
         coordinates: `(n, d)` coordinates, which define neighbours.
         steps: Number of batches, of up to 256 pairs each.
-        neighbours: Number of nearest points to draw the other point of a pair from.
+        neighbours: Number of nearest points among which the other point of a pair is drawn.
         seed: Seed of weights, pairs and changes.
     """
     chosen = np.linspace(0, len(public) - 1, min(len(public), _MOST)).astype(np.int64)

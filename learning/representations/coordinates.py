@@ -1,4 +1,4 @@
-"""Encoders of points as integer features, and coordinates of one byte computed from these."""
+"""Encoders of points as integer features, and one-byte coordinates computed from the features."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FENCES = 3.0
 class PointEncoder(Protocol):
     """Encoder of points as integers, each independently of all others.
 
-    kind: name in stored files.  shape: of one point.  bound: largest absolute value of a feature.  units: `(width,)`,
+    kind: name in stored files. shape: shape of a point. bound: largest absolute value of a feature.  units: `(width,)`,
     value of the integer 1 in each feature, for the statistics of the public points.
     """
 
@@ -46,12 +46,12 @@ class PointEncoder(Protocol):
         ...
 
     def state(self) -> Arrays:
-        """Return the state that `from_state` needs."""
+        """Return the state needed by `from_state`."""
         ...
 
 
 class ColumnEncoder:
-    """Unchanged numbers (images flattened), each column rounded to steps set by its largest public value.
+    """Numbers without transformation (images flattened), rounded to steps set by each column's largest public value.
 
     Values beyond twice the largest public value are clipped.
 
@@ -131,10 +131,10 @@ class ClippedColumnEncoder(ColumnEncoder):
 
 
 class ThresholdEncoder:
-    """Features that are 1 above a threshold of a column and 0 up to it; their weighted sum can follow any curve.
+    """Features that are 1 above a threshold of a column and 0 otherwise; their weighted sum can follow any curve.
 
     Thresholds are spread evenly over a column's distinct public values, so that a few large values among many zeros get
-    their own thresholds. A column of two values has none, because it needs none.
+    their own thresholds. A column with two values needs no threshold and gets none.
 
     columns, thresholds: `(width,)`, the column of each feature, and the value above which it is 1.
 
@@ -152,7 +152,7 @@ class ThresholdEncoder:
 
     @classmethod
     def fit(cls, public: NDArray[np.floating], most: int, most_in_all: int = 2**31) -> ThresholdEncoder:
-        """Fit at most `most` thresholds for each column, fewer if the total would exceed `most_in_all`."""
+        """Fit at most `most` thresholds for each column, and fewer if the total would exceed `most_in_all`."""
         flat = finite(public).reshape(len(public), -1)
         values = {column: np.unique(flat[:, column]) for column in range(flat.shape[1])}
         several = {column: distinct for column, distinct in values.items() if len(distinct) > 2}
@@ -219,19 +219,19 @@ MOST_COMPONENTS = 1040
 
 _UNIT = 2.0**12  # steps per unit of a projected coordinate
 _FARTHEST = 2.0**20  # in steps, where projected coordinates are clipped: 1040 squares stay below 2⁵³
-_POINTS_PER_COMPONENT = 20  # with fewer, the small variances mostly describe these points
+_POINTS_PER_COMPONENT = 20  # with fewer, small variances mostly describe these points
 _LEAST_SHARE = 1e-3  # share of the floor below which a variance is treated as 0
-_WITHIN = 99.9  # percentage of the public coordinates that are not clipped in Euclidean geometry
+_WITHIN = 99.9  # percentage of public coordinates that are not clipped in Euclidean geometry
 
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
     """Linear map from integer features to coordinates of one byte each.
 
-    matrix, offset: integers, see `whole_matrix`.  reduction: the power of two that converts a product to steps.
-    metric: "cosine" projects every point onto the sphere of radius 127 before rounding, "euclidean" multiplies it by
-    `scale`. In both cases, neighbours are defined by the Euclidean distance of the rounded coordinates, which is exact.
-    On the sphere it orders points like the angle, except for rounding.
+    matrix, offset: integers, see `whole_matrix`.  reduction: the power of two that converts a product to steps. metric:
+    "cosine" projects every point onto the sphere of radius 127 before rounding; "euclidean" multiplies it by `scale`.
+    In both cases, neighbours are defined by the Euclidean distance of the rounded coordinates, which is exact. On the
+    sphere, this distance orders points like the angle, except for rounding.
     """
 
     matrix: Floats
@@ -264,7 +264,7 @@ class Coordinates:
         """Return `(n, components)` for `(n, features)`; the mean point stays at 0 under either metric."""
         steps = self._steps(features)
         if self.metric == "cosine":
-            # integers, so the sum of squares is exact
+            # the numbers are integers, so the sum of squares is exact
             norm = np.sqrt((steps**2).sum(axis=1, keepdims=True))
             coordinates = LARGEST * steps / np.where(norm > 0, norm, 1.0)
         else:
@@ -278,7 +278,7 @@ class Coordinates:
         steps = graph.rounded(graph.node("Div", whole, graph.constant(self.reduction)), _FARTHEST)
         if self.metric == "cosine":
             norm = graph.node("Sqrt", graph.node("ReduceSumSquare", steps, graph.constant(np.array([1])), keepdims=1))
-            # norms are 0, or at least the length of one step, which is 1
+            # norms are 0 or at least one step, whose length is 1
             longer = graph.node("Max", norm, graph.constant(1.0))
             coordinates = graph.node("Div", graph.node("Mul", steps, graph.constant(float(LARGEST))), longer)
         else:
@@ -320,8 +320,8 @@ def standardising_matrix(features: Floats, units: Floats, *, exponent: float, fl
 def evening_matrix(features: Floats, units: Floats, *, floor: float) -> Floats:
     """Return all principal components of public points, each divided by the root of its variance plus a floor.
 
-    Columns of two values (including thresholds) are treated as 0 and 1, so that rare ones stay small; all others are
-    standardised first.
+    Columns with two values (including thresholds) are treated as 0 and 1, so that rare values stay small; all other
+    columns are standardised first.
 
     Args:
         features: `(n, width)` features of the public points.
@@ -370,7 +370,7 @@ def _principal(features: Floats) -> tuple[Floats, Floats]:
     if len(features) > features.shape[1]:
         variances, directions = np.linalg.eigh(np.atleast_2d(np.cov(features, rowvar=False)))
         return variances[::-1], directions[:, ::-1]
-    # a covariance of many features of few points would take minutes
+    # used for few points, because the covariance of many features would take minutes
     centred = features - features.mean(axis=0)
     _, lengths, rows = np.linalg.svd(centred, full_matrices=False)
     return lengths**2 / (len(features) - 1), rows.T

@@ -1,20 +1,20 @@
-"""Images as integers, by oriented wavelets or by similarity of their parts to patches of public images.
+"""Images as integers, based on oriented wavelets or on the similarity of their parts to patches of public images.
 
 Pixels have 255 levels, and large images are reduced first. All steps are exact (`learning.exact_arithmetic`), in
 float32.
 
 *Oriented wavelets* measure each direction in each part of an image, at two scales. Gabor filters (Daugman 1985) are
 pairs of a cosine and a sine. The modulus of a pair is the strength of lines of one direction and width, independent of
-their exact position. Its square root is used, because a bold stroke should count little more than a fine one. It is
+their exact position. Its square root is used, because a bold stroke should count little more than a fine one. Roots are
 summed over cells, and the pixels themselves over blocks. Nothing is learned: the size of the images determines the
 filters.
 
 *Whitened patches* (Coates, Ng 2011): every patch of an image is normalised to the same mean and contrast, whitened like
-public patches, and compared with some of these. Each comparison gives two numbers: the amounts that its similarity to
-the patch, and to the negative of the patch, exceed a threshold by. They are added up in three by three regions of the
-image. All of this is a convolution: whitening is part of the filters, which add up to 0, so the mean of a patch cancels
-out, and its contrast is divided out afterwards. Sums are of integers: the products of filters with pixels, and the
-rounded similarities of a region.
+public patches, and compared with some public patches. Each comparison gives two numbers: how far the similarity to the
+public patch, and to its negative, exceeds a threshold. They are added up in three by three regions of the image. All of
+this is a convolution: whitening is part of the filters, which add up to 0, so the mean of a patch cancels out, and the
+contrast is divided out afterwards. Sums are of integers: the products of filters with pixels, and the rounded
+similarities of a region.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _PATCH_BATCH = 16  # images at a time, so that similarities fit a processor's ca
 class Pixels:
     """First step for images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
 
-    channels, sides: of the resulting images; the sides may have fewer pixels than the input.
+    channels, sides: channels and sides of the resulting images, which may be smaller than the input.
 
     >>> pixels = Pixels((60, 90, 3))
     >>> pixels.sides, tuple(pixels(np.ones((5, 60, 90, 3))).shape)
@@ -106,7 +106,7 @@ def square_sums_in_graph(
     sides: tuple[int, int] | None = None,
     stride: int | None = None,
 ) -> str:
-    """Add the nodes of `square_sums`; given the `sides` of the maps, the rest at the edge is a smaller part."""
+    """Add the nodes of `square_sums`; if the `sides` of the maps are given, the rest at the edge is a smaller part."""
     kernel = [side] * 2 if isinstance(side, int) else list(side)
     missing = [0, 0] if sides is None else [-length % each for length, each in zip(sides, kernel, strict=True)]
     ones = graph.constant(np.ones((channels, 1, *kernel), np.float32))
@@ -117,8 +117,8 @@ def square_sums_in_graph(
 class WaveletEncoder:
     """Oriented wavelets of images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
 
-    Directions are computed on the mean over the channels, blocks for each channel. filters: as in `state`, or None to
-    compute them; they are stored because the last bit of a cosine may differ on another machine.
+    Directions are computed from the mean over the channels, and blocks for each channel. filters: as in `state`, or
+    None to compute them; they are stored because the last bit of a cosine may differ on another machine.
 
     >>> encoder = WaveletEncoder((28, 28))
     >>> len(encoder.units), bool(encoder.encode(np.zeros((1, 28, 28))).any())
@@ -233,7 +233,7 @@ class PatchEncoder:
 
     @classmethod
     def fit(cls, public: NDArray[np.floating], *, filters: int, threshold: float, seed: int) -> PatchEncoder:
-        """Draw patches of public images, and use those that are not even, whitened, as filters.
+        """Draw patches of public images; those that are not even are whitened and used as filters.
 
         Args:
             public: `(n, *shape)` images.
@@ -332,7 +332,7 @@ class PatchEncoder:
 
 
 def _filters(wavelengths: tuple[float, ...]) -> Floats:
-    """Return a cosine and a sine of norm 1 under a bell for each wavelength and direction, `(filters, size, size)`."""
+    """Return a cosine and a sine of norm 1 under a bell curve per wavelength and direction, `(filters, size, size)`."""
     size = 2 * int(11 / 16 * max(wavelengths)) + 1
     axis = np.arange(size) - size // 2
     y, x = np.meshgrid(axis, axis, indexing="ij")

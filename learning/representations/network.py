@@ -1,12 +1,12 @@
 """Inner layer of a trained network, evaluated in integers so that every point is encoded independently.
 
-In floating point, the last bits of a network's output depend on the batch that a point is in, and so would its
-neighbours. Weights and activations are therefore rounded to integers at a scale set by the public points. Every layer
-is then exact in float64 (`learning.exact_arithmetic`), and its result is rounded and clipped element by element. With
-15 bits for activations and more for weights, the loss is negligible.
+In floating point, the last bits of a network's output depend on the batch that a point is in, so the point's neighbours
+would also depend on it. Weights and activations are therefore rounded to integers at a scale set by the public points.
+Every layer is then exact in float64 (`learning.exact_arithmetic`), and its result is rounded and clipped element by
+element. With 15 bits for activations and more for weights, the loss is negligible.
 
-Convolutions use PyTorch if it is installed, otherwise NumPy, with the same bits. PyTorch is up to twice as fast on
-workers; machines that only serve pages do not need it.
+Convolutions use PyTorch if it is installed and NumPy otherwise; the results are identical to the last bit. PyTorch is
+up to twice as fast on workers; machines that only serve pages do not need it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", bound=np.floating)
 
 _NUMBERS = 2**22
-"""Largest count of numbers in patches that NumPy lays out at a time."""
+"""Largest number of values in patches that NumPy lays out at a time."""
 
 
 @cache
@@ -86,7 +86,7 @@ def convolve(maps: NDArray[Number], filters: NDArray[Number], *, stride: int = 1
 def square_sums(
     maps: NDArray[Number], side: int | tuple[int, int], whole: bool = True, stride: int | None = None
 ) -> NDArray[Number]:
-    """Return sums over squares of `side`; the rest at the right and lower edge is a smaller part, or dropped.
+    """Return sums over squares of `side`; the rest at the right and lower edge forms smaller parts or is dropped.
 
     >>> square_sums(np.arange(9.0).reshape(1, 1, 3, 3), 2)
     array([[[[ 8.,  7.],
@@ -148,7 +148,7 @@ class Layer:
 
 
 def layers_of(modules: Iterable[nn.Module | PlainLayer]) -> tuple[Layer, ...]:
-    """Return the layers of modules that are applied in sequence, up to the requested inner layer.
+    """Return the layers of a sequence of modules, up to the requested inner layer.
 
     Args:
         modules: See `plain_layers`; without Tanh.
@@ -182,7 +182,7 @@ def layers_of(modules: Iterable[nn.Module | PlainLayer]) -> tuple[Layer, ...]:
 
 
 def layers_of_model(model: Model) -> tuple[Layer, ...]:
-    """Return the layers of a student up to its last inner one, for `StudentLayer`; empty if it is not a network.
+    """Return the layers of a student up to its last inner layer, for `StudentLayer`; empty if it is not a network.
 
     >>> from learning.learners import learner_create
     >>> points, labels = np.random.default_rng(0).random((20, 6, 6)), np.arange(20) % 2

@@ -1,4 +1,4 @@
-"""Representations: chosen by parameters, fitted only on public points; and probabilities spread over their graph."""
+"""Representations, which are fitted only on public points, and the spread of probabilities over the points' graph."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Representation(ABC):
     """Way to describe points. Subclasses are frozen dataclasses with fields made by `learners.learner.parameter`.
 
     name: name in stored runs.  label: human-readable name.  images, texts, encoded: whether points must be images,
-    texts or vectors of an encoder.  statement: statement required of the operator before its use, or empty.  costly:
+    texts or vectors of an encoder.  statement: what the operator must confirm before using it, or empty.  costly:
     whether fitting is so slow that it is done only once.
     """
 
@@ -47,7 +47,7 @@ class Representation(ABC):
                 parameter_check(spec.name, getattr(self, spec.name), type(spec.default), **spec.metadata)
 
     def fit(self, public: NDArray[np.floating]) -> FittedRepresentation:
-        """Learn the statistics of public points, and of nothing else.
+        """Learn the statistics of the public points and nothing else.
 
         Args:
             public: `(n, *shape)` points without labels, at least two.
@@ -101,7 +101,7 @@ class FittedRepresentation:
             Coordinates `(n, dimensions)`, at most 127 in absolute value.
 
         Raises:
-            ValueError: The points have another shape than the public ones.
+            ValueError: The shape of the points differs from that of the public points.
         """
         array = np.asarray(points)
         if array.shape[1:] != self.encoder.shape:
@@ -145,8 +145,8 @@ _TOLERANCE = 1e-4
 def spread(similar: csr_array, probabilities: NDArray[np.float64], share: float) -> NDArray[np.float64]:
     """Return probabilities after label spreading (Zhou et al. 2004, "Learning with local and global consistency").
 
-    F ← α·S·F + (1 − α)·Y, 60 times, where Y is the part of the probabilities above chance. Points whose own
-    probabilities are uninformative therefore get them from points close to them.
+    F ← α·S·F + (1 − α)·Y, 60 times, where Y is the part of the probabilities above chance. Points with uninformative
+    probabilities therefore adopt those of points close to them.
 
     Args:
         similar: `(P, P)` S, see `similarities`.

@@ -1,4 +1,4 @@
-"""Storage of fitted representations, and of linear models on them: arrays without pickle, parameters as JSON."""
+"""Storage of fitted representations and of linear models on them, as arrays without pickle and parameters as JSON."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class LinearModel(Model):
     """Probabilities of classes, or another outcome's predictions, from the coordinates of a point.
 
     Args:
-        weights: `(dimensions + 1, outputs)`, the last row for a constant coordinate.
-        target: What is learned; None for classes, with one score each.
+        weights: `(dimensions + 1, outputs)`; the last row is for a constant coordinate.
+        target: Target that is predicted; None for classes, with one score each.
         adjustment: `(2, outputs)` factors and offsets of a target's scores; None to leave them unchanged.
     """
 

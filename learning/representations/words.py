@@ -1,4 +1,4 @@
-"""Texts by their words and parts of words: hashed, weighted by how rare they are in public texts, and reduced.
+"""Words and word parts of texts, which are hashed, weighted by how rare they are in public texts, and reduced.
 
 A text's runs of 3 to 5 bytes, its words and its pairs of words are found by arithmetic on its bytes (ASCII capitals are
 treated as lower-case letters). Each is assigned to one of `BUCKETS` (feature hashing, Weinberger et al. 2009). Buckets
@@ -38,7 +38,7 @@ Integers = NDArray[np.int64]
 
 
 class WordEncoder:
-    """Words and parts of words of texts: UTF-8 bytes, `(n, length)`, padded with 0.
+    """Words and word parts of texts, which are UTF-8 bytes `(n, length)` padded with 0.
 
     Made by `fit`. weights: `(BUCKETS,)` integers.  matrix: `(BUCKETS, components)` integers that include the weights.
     power: scale of the matrix.
@@ -149,7 +149,7 @@ def _buckets(points: NDArray[Any]) -> Integers:
 
 
 def _of_word(text: Integers) -> NDArray[np.bool_]:
-    """Return which bytes are letters or digits; all non-ASCII bytes are treated as letters."""
+    """Return a mask of the bytes that are letters or digits; all non-ASCII bytes are treated as letters."""
     return ((text >= 97) & (text <= 122)) | ((text >= 48) & (text <= 57)) | (text >= 128)
 
 

@@ -1,8 +1,8 @@
 """Documents signed by hub and sites: canonical bytes, digests, Ed25519 signatures (RFC 8032).
 
-Each refers to the previous one by its digest: an answer to its question, a question to the list of approvals, an
-approval to its run, and a run to its alliance. One signature therefore covers everything before it, and no document can
-be moved to another run.
+Each document refers to the previous one by its digest: an answer to its question, a question to the list of approvals,
+an approval to its run, and a run to its alliance. Each signature therefore covers everything before it, and no document
+can be moved to another run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Document:
-    """Document that can be signed. Its fields are texts, numbers, and lists and tables of these."""
+    """Document that can be signed. Its fields are strings, numbers, and lists and dictionaries of these."""
 
     kind: ClassVar[str]
 
@@ -146,7 +146,7 @@ class Approval(Document):
 class Roster(Document):
     """Participants of a run: the alliance, the run, and the agreement key of each participant by name.
 
-    Only `protocol.roster_of` makes one, after checking all signatures. Other documents refer to it by its digest.
+    Only `protocol.roster_of` creates rosters, after checking all signatures. Other documents refer to it by its digest.
     """
 
     kind: ClassVar[str] = "roster"
@@ -207,7 +207,7 @@ class Publication(Document):
 
     Attributes:
         run: Digest of the run.
-        told: SHA-256 of the model's description: its card and calibration.
+        told: SHA-256 of the model's description, which is its card and calibration.
         file: SHA-256 of the model.
         onnx: SHA-256 of the model as ONNX.
     """
@@ -246,7 +246,7 @@ class Signed(Generic[AnyDocument]):
     signature: bytes
 
     def checked(self, key: str, signer: str) -> AnyDocument:
-        """Return the document if it was signed by the owner of a public key.
+        """Return the document if it was signed with the private key that belongs to a public key.
 
         Raises:
             Refused: The signature is not from this key.

@@ -3,9 +3,10 @@
 The unit h is very fine compared with a site's noise (2³³ to 2³⁴ units), so that the sum of many rounded normals is
 equivalent to a single one (`JOINT_NORMAL_DISTANCE` in `common.noise`, docs/sites.md), for any counted quantity.
 
-One site of a pair adds the mask that the other subtracts, so masks cancel only in the total: X25519 (RFC 7748) between
-keys made for one run, HKDF-SHA256 (RFC 5869) over everything that identifies the question, ChaCha20 (RFC 8439) as a
-stream of 64-bit numbers. A key is used for one stream, because a site answers a question at most once.
+One site of a pair adds the mask that the other subtracts, so masks cancel only in the total. Masks are derived by
+X25519 (RFC 7748) between keys made for one run, HKDF-SHA256 (RFC 5869) over everything that identifies the question,
+and ChaCha20 (RFC 8439) as a stream of 64-bit numbers. A key is used for one stream, because a site answers each
+question once.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Lattice:
         return cls(grain, shift, spread)
 
     def most(self, sites: int) -> float:
-        """Return the magnitude of a site's sums above which the total of this many sites could overflow."""
+        """Return the largest magnitude of a site's sums for which the total of this many sites cannot overflow."""
         return float(self._room(sites)) * self.grain
 
     def encode(self, sums: Numbers, sites: int) -> Units:
@@ -155,8 +156,8 @@ def mask(site: str, own: X25519PrivateKey, roster: Roster, question: QuestionDoc
     Args:
         site: Name of the site.
         own: The site's agreement key for the run.
-        roster: Contains the public agreement keys of the others.
-        question: Contains the names of the participants.
+        roster: Roster with the public agreement keys of the other sites.
+        question: Question with the names of the participants.
         count: Number of masked numbers.
     """
     total = np.zeros(count, np.uint64)
@@ -169,7 +170,7 @@ def mask(site: str, own: X25519PrivateKey, roster: Roster, question: QuestionDoc
 
 
 def pair_info(question: QuestionDocument, pair: tuple[str, str]) -> bytes:
-    """Return the purpose of a pair's key: run, question, participants, pair."""
+    """Return the data to which a pair's key is bound: run, question, participants, pair."""
     parts = [DOMAIN, "mask", question.roster, question.digest(), question.participants, pair]
     return json.dumps(parts, separators=(",", ":")).encode()
 

@@ -66,7 +66,7 @@ class SiteAnswer:
 
 
 class Summed(Protocol):
-    """Part of a mechanism's question (`learning.mechanisms.protocol.Question`) that the protocol uses."""
+    """The part of a mechanism's question (`learning.mechanisms.protocol.Question`) that is used by the protocol."""
 
     @property
     def spread(self) -> float | None: ...
@@ -101,7 +101,7 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
     Args:
         alliance: The caller's recorded copy.
         run: Signed by the hub.
-        approvals: One from each participant, and no others.
+        approvals: Exactly one approval from each participant.
 
     Raises:
         Refused: The run is from another alliance, has too few participants, has participants other than those who
@@ -141,15 +141,15 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
 def question_for(
     roster: Roster, question: Summed, *, number: int, part: slice, state: str, participants: Iterable[str]
 ) -> QuestionDocument:
-    """Return the document that the hub signs, and that each site derives from its own plan and releases to compare.
+    """Return the document that the hub signs and that each site also derives from its own plan and releases.
 
     Args:
         roster: The run's roster.
         question: The mechanism's question.
-        number: Number of the question, starting at 1 and higher than any before.
+        number: Number of the question, at least 1 and higher than that of any earlier question.
         part: Requested queries or steps.
         state: Digest of the releases that determine the state; empty before the first.
-        participants: Sites whose total is wanted.
+        participants: Sites whose total is requested.
 
     Raises:
         Refused: The release of this question is not a total of sums.
@@ -176,7 +176,7 @@ def question_for(
 def endorse(
     site: Site, roster: Roster, question: Signed[QuestionDocument], own: QuestionDocument, ledger: Ledger
 ) -> Signed[Endorsement]:
-    """Endorse a question, if it is the one that the site expects.
+    """Endorse a question if it is the question that the site expects.
 
     Args:
         site: The endorsing site.
@@ -278,7 +278,7 @@ def total(roster: Roster, question: QuestionDocument, answers: Sequence[SiteAnsw
 
 
 def lattice_of(roster: Roster, question: QuestionDocument) -> Lattice:
-    """Return the lattice of the sites' numbers, with the noise of each of them.
+    """Return the lattice of the sites' numbers, with the noise of each site.
 
     Each site's noise has the variance σ²/(k − t), so that the noise of all participants except any t has the variance
     used for charges.
@@ -289,7 +289,7 @@ def lattice_of(roster: Roster, question: QuestionDocument) -> Lattice:
 
 
 def total_spread(roster: Roster, question: QuestionDocument) -> float:
-    """Return the standard deviation of the noise of each number in the total, at least the one used for charges."""
+    """Return the standard deviation of the noise of each number in the total, which is at least the one charged for."""
     return lattice_of(roster, question).spread * math.sqrt(len(question.participants))
 
 

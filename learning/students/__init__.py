@@ -1,6 +1,6 @@
 """Students by name: models that learn from releases about public points, which never uses any budget.
 
-They see releases, but no accounts or private records. Imports no Django. Every learner of labels is also a student.
+They see releases, but no accounts or private records. All learners of labels are also students. Does not import Django.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ STUDENTS: dict[str, type[Parametrised]] = {
 
 
 def student_class(name: str) -> type[Parametrised]:
-    """Return the student class of this name. The ValueError for an unknown name lists the available ones."""
+    """Return the student class with this name. The ValueError for an unknown name lists the available names."""
     return registered_class(STUDENTS, name)
 
 
 def student_create(name: str, parameters: Mapping[str, Any] | None = None) -> Parametrised:
-    """Return the student with these parameters, or defaults; raise ValueError for unknown names and bad values.
+    """Return a student with these parameters or its defaults. Raises ValueError for unknown names and bad values.
 
     >>> student_create("boosting", {"leaves": 8}).leaves
     8
@@ -50,7 +50,7 @@ def student_learn(
     progress: Progress | None = None,
     checkpoint: TrainingCheckpoint = UNKEPT,
 ) -> Model:
-    """Train a student, see `Student.learn`. A learner of labels learns the largest counts, without checkpoints."""
+    """Train a student; see `Student.learn`. A learner of labels learns the largest counts, without checkpoints."""
     if isinstance(student, Student):
         return student.learn(points, releases, seed=seed, progress=progress, checkpoint=checkpoint)
     assert isinstance(student, Learner)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Boosting(Student):
     """Boosted trees (Ke et al. 2017) on class probabilities.
 
-    For votes of neighbourhoods, these are the predictions of `Shares` for all points, and trees with few large leaves
-    smooth them. Otherwise, the target of each point is the probability of each class to lead the counts. Its weight is
-    how far the most likely class is above chance, or 0 if noise hides the leading class.
+    For votes of neighbourhoods, these are the predictions of `Shares` for all points, which are smoothed by trees with
+    few large leaves. Otherwise, a point's target is the probability that each class leads the counts. Its weight is how
+    far the most likely class is above chance, or 0 if noise hides the leading class.
     """
 
     name: ClassVar[str] = "boosting"
@@ -82,7 +82,7 @@ class Boosting(Student):
         )
 
 
-# scikit-learn follows the numbers in tree nodes unchecked, so they are checked when a model is read
+# scikit-learn does not check the numbers in tree nodes, so they are checked when a model is read
 _TRUSTED = ("sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",)
 
 

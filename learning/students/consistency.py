@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _LONGER, _FURTHER = 3, 1.5
-"""Factors of the steps and of the moves of images for a thorough training; see docs/students.md."""
+"""Factors for the number of steps and the moves of images in thorough training; see docs/students.md."""
 
 
 @dataclass(frozen=True)

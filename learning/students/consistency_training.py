@@ -47,7 +47,7 @@ class Moves:
         rotation: Largest angle in degrees, in either direction.
         shift: Largest shift as a share of height and width, in either direction.
         stretch: Largest independent change of height and width, as a share.
-        bend: Largest shift of one part of the image against the others, as a share of height and width.
+        bend: Largest shift of one part of the image relative to the others, as a share of height and width.
         mirror: Whether every second image is mirrored horizontally.
         erase: Side of a square that is blackened, as a share of the shorter side of the image.
     """
@@ -93,7 +93,7 @@ class Moves:
         return torch.stack([first, second], 1)
 
     def _bends(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Return smooth shifts `(n, height, width, 2)` between 4×4 random ones (after Simard et al. 2003)."""
+        """Return smooth shifts `(n, height, width, 2)`, interpolated from 4×4 random ones (Simard et al. 2003)."""
         uniform = torch.rand(len(images), 2, _BENDS, _BENDS, generator=generator, device=generator.device)
         drawn = 2 * self.bend * (2 * uniform - 1)
         smooth = functional.interpolate(drawn, size=images.shape[2:], mode="bicubic", align_corners=True)
@@ -160,7 +160,7 @@ def initialise(layers: nn.Sequential, generator: torch.Generator) -> None:
 
 @torch.no_grad()
 def normalise(layers: nn.Sequential, pixels: torch.Tensor) -> None:
-    """Compute batch norm statistics from the original images, because moved images with holes have different ones."""
+    """Compute batch norm statistics from the original images, because those of moved images with holes differ."""
     for layer in layers:
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             layer.reset_running_stats()
@@ -181,10 +181,10 @@ def state_save(step: int, layers: nn.Module, optimiser: torch.optim.AdamW, gener
 
 @torch.no_grad()
 def state_load(state: bytes | None, layers: nn.Module, optimiser: torch.optim.AdamW, generator: torch.Generator) -> int:
-    """Restore a training to the state stored by `state_save`.
+    """Restore training to the state stored by `state_save`.
 
     Returns:
-        The number of steps taken, or 0 without any change if the state cannot be read or does not fit.
+        The number of steps taken; or 0, without any change, if the state cannot be read or is from another network.
     """
     try:
         tensors = load(state or b"")

@@ -33,7 +33,7 @@ LOOKED_AT = 2000
 """Number of points in a simulation; more would hardly improve it."""
 
 _LEAST_NOISE = 1.0
-"""Smallest noise of counts of people; less would be equivalent to none."""
+"""Smallest noise for counts of people; less noise would be equivalent to none."""
 
 _SIMULATED = gettext_noop(
     "A simulated vote in which public points stand in for records, each with the class of the nearest of %(points)d "
@@ -46,7 +46,7 @@ _FEW, _MANY, _RECORDS = 10, 60, 600
 _DRAWS = 20
 """Number of draws of the noise; with few draws, chance would determine the number of teachers."""
 _POINTS, _EIGENVECTORS = 1000, 100
-"""Number of public points used for simulated votes, and how finely they are smoothed."""
+"""Number of public points in simulated votes, and of eigenvectors used to smooth them."""
 _CERTAIN = 0.05
 """Standard deviation of a released label, as a share of the voters that it represents."""
 _TAUGHT = gettext_noop(
@@ -67,8 +67,8 @@ def student_forecast(
 ) -> Forecast:
     """Forecast the share of public points whose label after `refine` is right after one round of plain votes.
 
-    More than 2,000 queries are represented by a sample, with the noise reduced as if the others were averaged. A
-    student that learns from refined labels is hardly ever worse, so a small share justifies a warning.
+    More than 2,000 queries are represented by a sample, with the noise reduced as if the other queries were averaged. A
+    student that learns from refined labels is hardly ever worse than these, so a small share justifies a warning.
 
     Args:
         queries: `(Q,)` positions among the public points, in the order in which they are asked.

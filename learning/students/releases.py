@@ -23,7 +23,7 @@ from learning.learners.learner import Model
 Floats = NDArray[np.float64]
 
 _LEAST_MARGIN = 1.0
-"""A lead of fewer standard deviations carries no information, so the label is not used."""
+"""A label is not used if the class leads by fewer standard deviations, because it then carries no information."""
 
 # Range of the integral over counts before noise, see `leading_probabilities`.
 _REACH = 8.0  # standard deviations on either side of the counts, which leave less than 1e-15 outside
@@ -36,8 +36,8 @@ _BATCH = 512
 class Releases:
     """Released counts of some public points.
 
-    Labels are counts of one voter without noise, and class probabilities are counts of one voter divided among classes,
-    so all releases about public points have the same form.
+    Labels are noiseless counts of one voter, and class probabilities are counts of one voter split among classes, so
+    all releases about public points have the same form.
 
     Attributes:
         rows: `(Q,)` positions of the points among all public points; each at most once.
@@ -71,12 +71,12 @@ class Releases:
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
-        """Class with the largest count, `(Q,)`; the lower number in a tie."""
+        """Class with the largest count, `(Q,)`; in a tie, the class with the lowest number."""
         return self.counts.argmax(axis=1)
 
     @cached_property
     def margins(self) -> Floats:
-        """Lead of the largest count over the next, `(Q,)` in σ; infinite without noise."""
+        """Lead of the largest count over the next largest, `(Q,)` in units of σ; infinite without noise."""
         if self.classes == 1:
             return np.full(len(self), np.inf)
         ordered = np.partition(self.counts, -2, axis=1)
@@ -105,7 +105,7 @@ class Releases:
         return probabilities[self.rows] if self.reach is None else self.reach @ probabilities
 
     def score(self, probabilities: Floats) -> float:
-        """Return the agreement of probabilities `(P, C)` of the public points with the counts; larger is better.
+        """Return the agreement of the public points' probabilities `(P, C)` with the counts; larger is better.
 
         This is the quadratic score (Brier 1950) over voters, Σ_q (2·n_q·m_q − |n_q|·‖m_q‖²) / Σ_q |n_q|, for counts
         n_q, their sums |n_q|, and averaged probabilities m_q. It is linear in the counts, so noise leaves the numerator
@@ -116,7 +116,7 @@ class Releases:
         return float(gained / max(sums.sum(), 1e-9))
 
     def among(self, chosen: ArrayLike) -> Releases:
-        """Return the releases about some of the points, given by index or mask."""
+        """Return the releases about some of the points, selected by index or mask."""
         places = np.asarray(chosen)
         reach = None if self.reach is None else self.reach[places]
         return Releases(self.rows[places], self.counts[places], self.sigma[places], reach)
@@ -156,7 +156,7 @@ def counted(
 
 
 def labelled(rows: ArrayLike, labels: ArrayLike, *, classes: int) -> Releases:
-    """Return labels, as released by votes of teachers, as releases.
+    """Return labels, such as those from teachers' votes, as releases.
 
     >>> labelled([4, 7], [1, 0], classes=2).leading.tolist()
     [[0.0, 1.0], [1.0, 0.0]]

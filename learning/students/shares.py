@@ -100,7 +100,7 @@ class Shares(Student):
 
 
 def _usual(releases: Releases) -> Floats:
-    """Return each point's expected voters `(Q,)`, from sums of other points: those within its reach, or else all."""
+    """Return each point's expected voters `(Q,)`, from the sums of other points within its reach, or else of all."""
     sums = releases.counts.sum(axis=1)
     usual = np.full(len(releases), sums.mean())
     if releases.reach is not None:
@@ -111,7 +111,7 @@ def _usual(releases: Releases) -> Floats:
 
 
 def _weights(releases: Releases) -> Floats:
-    """Return the weight of each point's quadratic score, `(Q,)`, from noise and misfit but not from its own noise.
+    """Return the weight of each point's quadratic score, `(Q,)`, from noise and misfit; independent of its own noise.
 
     The residual n − |n|·m of a class has variance σ² + (|n|·misfit)², and its gradient grows with |n|.
     """
@@ -120,7 +120,7 @@ def _weights(releases: Releases) -> Floats:
 
 
 def _pulled_back(releases: Releases, gradient: Floats, points: int) -> Floats:
-    """Return the gradient `(P, C)` in the points' probabilities, given the gradient in their averages."""
+    """Return the gradient `(P, C)` with respect to the points' probabilities, given that for their averages."""
     if releases.reach is not None:
         return releases.reach.T @ gradient
     back = np.zeros((points, gradient.shape[1]))

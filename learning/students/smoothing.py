@@ -19,13 +19,13 @@ from learning.students.releases import Releases, leading_probabilities, predicte
 from learning.students.shares import Shares
 
 _MOST_STAND_INS = 10_000
-"""More public points than this do not improve an average, but need memory."""
+"""Largest number of public points in an average; more need memory and do not improve it."""
 
 _DOUBT = 0.1
 """Assumed share of leading classes that are not the point's own class."""
 _HELD_OUT = 0.2
 _SPREAD = (0.0, 0.8, 0.95)
-"""Candidate shares that come from neighbours; the best one is used."""
+"""Candidates for the share that comes from neighbours; the best candidate is used."""
 
 _MOST = 300
 """Largest number of eigenvectors of the graph."""
@@ -148,7 +148,7 @@ class Smoother:
     def counts(self, releases: Releases, voters: float) -> tuple[Floats, Floats]:
         """Return means `(P, C)` of all points' counts before noise, and their standard deviations `(P,)`; see `smooth`.
 
-        It uses the settings with the largest evidence.
+        The settings with the largest evidence are used.
         """
         return self.likeliest([releases], voters)[0]
 

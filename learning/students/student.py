@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingCheckpoint:
-    """Storage for the progress of one training, found again when the same training is repeated.
+    """Storage for the progress of a training run, which is found again if the same training is repeated.
 
     Attributes:
         load: Return the last saved state, or None. A state that cannot be read is ignored, and training restarts.
@@ -47,7 +47,7 @@ def _forget(_state: bytes) -> None:
 
 
 UNKEPT = TrainingCheckpoint(_none, _forget)
-"""For trainings too short to need resuming."""
+"""Storage that keeps nothing, for training that is too short to need resuming."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,7 @@ class Student(Parametrised):
         """Learn from all public points ``(P, …)`` and the releases about some of them.
 
         The same arguments give the same model on the same machine, also after resuming from a checkpoint. No private
-        data is used, so learning again costs nothing. Raises ValueError if nothing was released or if the arrays do not
-        fit together.
+        data is used, so learning again costs nothing. Raises ValueError if nothing was released or arrays do not match.
         """
         seed_check(seed)
         x = records_check(points)
@@ -93,7 +92,7 @@ def learn_labels(
     seed: int,
     progress: Progress | None = None,
 ) -> Model:
-    """Train a learner of labels: labels are the classes with the largest counts, without those hidden by noise."""
+    """Train a learner on labels: the classes with the largest counts, except where noise hides the largest count."""
     believed = releases.among(releases.weights > 0) if (releases.weights > 0).any() else releases
     return learner.fit(points[believed.rows], believed.labels, classes=releases.classes, seed=seed, progress=progress)
 
