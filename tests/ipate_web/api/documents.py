@@ -28,8 +28,8 @@ site, and stays the same in all versions of the API. Programs decide by `type`; 
 """
 _CAPABILITIES = """# Pages, API, client and commands
 
-Each address of the [API](api.md), with the page that does the same, the methods of the [client](client.md), and the
-command of `manage.py`. The code makes this table, and a test checks that it is complete.
+Each endpoint of the [API](api.md), with the page that does the same, the methods of the [client](client.md), and the
+command of `manage.py`. This table is generated from the code, and a test checks that it is complete.
 
 | address below `/api/v1` | what it does | page | client (`Site`) | command |
 |---|---|---|---|---|
