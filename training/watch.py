@@ -143,8 +143,7 @@ def budgets_watch() -> None:
             mails_send("budget_low", operators.values_list("user_id", flat=True), study=study)
 
 
-# --- Kinds of emails
-# ---------------------------------------------------------------------------------------------------
+# --- Kinds of emails --------------------------------------------------------------------------------------------------
 
 
 def _run(mail: Mail) -> dict[str, Any] | None:

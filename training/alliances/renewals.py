@@ -191,8 +191,7 @@ def _sign_with_new_key(alliance: Alliance, before: AllianceDocument) -> dict[str
     }
 
 
-# --- At the site whose key is replaced
-# ------------------------------------------------------------------------------------
+# --- At the site whose key is replaced --------------------------------------------------------------------------------
 
 
 def identity_renew(*, alliance: Alliance, invitation: str, acting_user: AbstractBaseUser) -> str:

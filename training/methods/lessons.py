@@ -154,8 +154,7 @@ def _key(recipe: StudentRecipe, releases: Releases) -> str:
     return digest.hexdigest()[:32]
 
 
-# --- Progress of a training
-# --------------------------------------------------------------------------------------------
+# --- Progress of a training -------------------------------------------------------------------------------------------
 
 
 logger = logging.getLogger(__name__)

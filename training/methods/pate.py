@@ -437,7 +437,7 @@ def _counts(batch: Batch, question: TeachersQuestion) -> np.ndarray | None:
     return np.array([each if each and len(each) == len(none) else none for each in kept], np.int64)
 
 
-# --- The current student --------------------------------------------------------------------------------------------
+# --- The current student ----------------------------------------------------------------------------------------------
 
 
 #: Number of labels from which the first student learns; each later student learns from twice as many.
@@ -464,7 +464,7 @@ def _probabilities(run_id: UUID, rows: tuple[int, ...], labels: tuple[int, ...])
     return model.predict_proba(points_of(run.public_points))
 
 
-# --- The lesson --------------------------------------------------------------------------------------------------
+# --- The lesson -------------------------------------------------------------------------------------------------------
 
 
 def counts_lesson(run: Run) -> Lesson:

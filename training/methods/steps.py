@@ -490,7 +490,7 @@ def _space(run: Run, index: int, plan: StepsPlan) -> Space:
     return space_of_student(student, first, points, beside_wavelets=first.fitted.representation.images)
 
 
-# --- The model --------------------------------------------------------------------------------------------------
+# --- The model --------------------------------------------------------------------------------------------------------
 
 
 def linear_model(opened_round: Round) -> LinearModel:
