@@ -33,9 +33,9 @@ help: ## list the targets
 $(CATALOGUES): %.mo: %.po | .venv/installed
 	@$(BIN)/python -m ipate_web.catalogues
 
-install: .venv/installed $(CATALOGUES) ## install what the site needs into .venv and compile the translations
+install: .venv/installed $(CATALOGUES) ## install the site into .venv and compile the translations
 
-install-site: ## install what pages, beat and backups need, without PyTorch: workers need `make install`
+install-site: ## install the site without PyTorch, for pages, beat and backups (workers need `make install`)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) -r requirements/site.txt
 	@$(BIN)/python -m ipate_web.catalogues
@@ -53,7 +53,7 @@ ifdef T
 test: install-dev
 	@$(LOCAL) $(PYTEST) -q -p no:randomly --doctest-modules $(T)
 else
-test: checks ## run what decides whether a change may land: checks, examples, tests (T=path: the tests of that path, on SQLite)
+test: checks ## run the checks, examples and tests that every change must pass (T=path: only that path, on SQLite)
 	@PYTEST=$(PYTEST) tests/run
 endif
 
@@ -68,10 +68,10 @@ examples: install-dev ## run the examples in docstrings
 	@$(LOCAL) $(PYTEST) -q -p no:randomly -p no:cacheprovider --doctest-modules --no-header \
 		$$(grep -rl --include='*.py' '>>>' accounting client common consent ipate_web learning training)
 
-docs: .venv/installed-dev ## build the site of documents, which the site then serves at /docs/
+docs: .venv/installed-dev ## build the documentation, which the site serves at /docs/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-pictures: install-dev ## take the pictures of the documents anew (docs/screenshots)
+pictures: install-dev ## retake the screenshots of the documents (docs/screenshots)
 	@$(LOCAL) $(PYTEST) -q tests/browser/pictures.py
 
 reproduce: .venv/installed-dev ## recompute the papers' tables from IPATE_DATA_DIR (QUICK=1: in minutes, TABLES="ids": only these)
@@ -89,7 +89,7 @@ lint: install-dev ## check style, types, import contracts, plain English, migrat
 	@IPATE_SITE_URL=https://ipate.example IPATE_SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_urlsafe(50))') \
 		$(MANAGE) check --deploy --fail-level WARNING
 
-house: ## count modules, templates and lines, and how many there should be at most (LIST=1: name the small modules)
+house: ## count modules, templates and lines, and compare them with their limits (LIST=1: name the small modules)
 	@$(PYTHON) -m tests.house $(if $(LIST),--list)
 
 # --- Supply chain
@@ -104,26 +104,26 @@ lock: .venv-release/installed ## resolve requirements/*.in into the lists with h
 		../$(LOCK) $(if $(UPGRADE),--upgrade) --excludes excluded.txt --no-emit-package torch $$each.in -o $$each.txt; done
 	cd requirements && ../$(LOCK) --no-deps encoders.in -o encoders.txt
 
-sbom: .venv-release/installed install ## write what an installation consists of, with licences, to var/sbom.json (CycloneDX)
+sbom: .venv-release/installed install ## write a bill of materials with licences to var/sbom.json (CycloneDX)
 	@mkdir -p var
 	@$(RELEASE)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o var/sbom.json $(BIN)/python
 
-advisories: .venv-release/installed ## ask PyPI for advisories about what is locked; needs the network
+advisories: .venv-release/installed ## check the locked packages for advisories on PyPI (needs the network)
 	@for each in site worker dev; do \
 		$(RELEASE)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$each.txt || exit 1; done
 
 LEFT = tests/releases/$(VERSION).tar.xz
 # A release is a tag, the archive of it, what it consists of, their digests, and a signature of the digests by an SSH key.
 release: sbom ## put a signed release of HEAD into var/release (VERSION=1.0.0 KEY=~/.ssh/id_ed25519)
-	@test -n "$(VERSION)" -a -n "$(KEY)" || { echo "Name VERSION and KEY."; exit 1; }
+	@test -n "$(VERSION)" -a -n "$(KEY)" || { echo "Set VERSION and KEY."; exit 1; }
 	@test -z "$$(git status --porcelain --untracked-files=no)" || { echo "Commit first."; exit 1; }
 	@git ls-files --error-unmatch $(LEFT) >/dev/null 2>&1 || { $(BIN)/python -m tests.releases $(LEFT) \
-		&& echo "Commit $(LEFT), which later versions are tried on, and call this again."; exit 1; }
+		&& echo "Commit $(LEFT), which later versions are tested on, and run this again."; exit 1; }
 	@rm -rf var/release && mkdir -p var/release
 	@git archive --prefix=ipate-$(VERSION)/ -o var/release/ipate-$(VERSION).tar.gz HEAD
 	@cp var/sbom.json var/release/ipate-$(VERSION).sbom.json
 	@cd var/release && sha256sum ipate-* > SHA256SUMS && ssh-keygen -q -Y sign -n ipate-release -f $(KEY) SHA256SUMS
 	@ls var/release
 
-clean: ## delete everything under var/, the demo included, and the site of documents
+clean: ## delete everything under var/, including the demo, and the built documentation
 	rm -rf var site

@@ -11,7 +11,7 @@ def main() -> None:
     has_key = any(os.environ.get(f"IPATE_SECRET_KEY{end}") for end in ("", "_FILE", "_COMMAND"))
     if environment.exists() and not has_key:
         sys.exit(
-            f"This machine has an installation ({environment}), and its environment is missing: call ipate instead."
+            f"This machine has an installation ({environment}) whose environment is not loaded. Use ipate instead."
         )
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ipate_web.settings")
     from django.core.exceptions import ImproperlyConfigured
@@ -20,7 +20,7 @@ def main() -> None:
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
-        sys.exit(f"The settings do not allow this: {error}")
+        sys.exit(f"The settings are wrong: {error}")
 
 
 if __name__ == "__main__":

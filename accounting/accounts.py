@@ -39,7 +39,7 @@ class Balances:
 
     def __post_init__(self) -> None:
         if self.holders.shape != self.spent.shape or not (self.holders[1:] > self.holders[:-1]).all():
-            raise ValueError("Give one amount for each holder, the holders' ids in rising order and each once.")
+            raise ValueError("Give one amount per holder, with the holders' ids in ascending order.")
 
     @classmethod
     def empty(cls) -> "Balances":

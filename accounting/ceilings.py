@@ -168,7 +168,7 @@ def ceiling_faults(study: Study) -> Iterator[str]:
                 beyond.add(user)
     if beyond:
         accounts = counted(len(beyond), "account", "accounts")
-        yield f"Charged beyond the ceiling of their person over all studies: {accounts}."
+        yield f"These accounts are above their person's ceiling across all studies: {accounts}."
 
 
 class _Ceilings:
@@ -206,7 +206,7 @@ class _Known:
         """Advance to a moment, which must not be earlier than in the previous call."""
         while self._promised and self._promised[-1].recorded_at <= moment:
             event = self._promised.pop()
-            assert event.policy is not None, "who gives consent does so under a policy"
+            assert event.policy is not None, "every consent is given under a policy"
             place = np.searchsorted(self.ids, event.holder_id)
             cap = float(caps_of(event.policy.epsilon(event.level), event.study.delta))
             self.caps[place] = max(self.caps[place], cap)
@@ -299,7 +299,7 @@ def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
 
 
 def _account(holder: DataHolder) -> int:
-    assert holder.user_id is not None, "only holders with an account are looked at"
+    assert holder.user_id is not None, "only holders with an account are checked"
     return holder.user_id
 
 

@@ -56,7 +56,7 @@ def release_record(
             Nothing is written then.
     """
     if "slack" in content and not slack_fits(study, content["slack"]):
-        raise LimitExceeded(f"A slack of {content['slack']:g} is more than is left of study {study.slug}.")
+        raise LimitExceeded(f"A slack of {content['slack']:g} is more than study {study.slug} has left.")
     release = Release(
         study_id=study.pk,
         kind=kind,

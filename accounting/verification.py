@@ -25,7 +25,7 @@ from consent.services.changes import change_faults
 from consent.services.checkpoints import checkpoint_faults, rows_faults
 
 #: Name of the check for a database that is older than the journal.
-JOURNAL_CHECK = "rows that the journal knows, outside the database"
+JOURNAL_CHECK = "database rows compared with the journal"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Check:
             for fault in self.find():
                 faults.append(fault)
         except Exception as error:
-            faults.append(f"{self.name}: cannot be checked any more ({type(error).__name__}: {error}).")
+            faults.append(f"{self.name}: cannot be checked ({type(error).__name__}: {error}).")
         return faults
 
 
@@ -66,14 +66,14 @@ def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] =
     ]
     return [
         *chains,
-        Check("configuration as it was recorded", lambda: change_faults(study)),
+        Check("configuration matches its recorded changes", lambda: change_faults(study)),
         Check(JOURNAL_CHECK, lambda: _lost_faults(study)),
-        Check("accounts rebuilt from the charges of every release", lambda: _account_faults(study)),
+        Check("accounts equal the charges of all releases", lambda: _account_faults(study)),
         Check("accounts within their caps", lambda: _cap_faults(study)),
-        Check("people within the ceiling over all their studies", lambda: ceiling_faults(study)),
-        Check("head counts as they were released", lambda: _head_count_faults(study)),
-        Check("shares of all runs together", lambda: _share_faults(study)),
-        Check("slacks of all sampled runs together", lambda: slack_faults(study)),
+        Check("people within their ceiling across all studies", lambda: ceiling_faults(study)),
+        Check("head counts match the register", lambda: _head_count_faults(study)),
+        Check("total of all runs' shares", lambda: _share_faults(study)),
+        Check("total slack of all sampled runs", lambda: slack_faults(study)),
         Check("rows under signed checkpoints", lambda: checkpoint_faults(study)),
     ]
 
@@ -83,7 +83,7 @@ def installation_checks() -> list[Check]:
     chains = installation_chains()
     return [
         *(Check(partial(_chain_name, model, None), partial(_installation_chain_faults, model)) for model in chains),
-        Check("accounts of staff as they were recorded", account_faults),
+        Check("staff accounts match their recorded changes", account_faults),
         Check("rows of the installation under signed checkpoints", lambda: rows_faults(None)),
     ]
 
@@ -91,7 +91,7 @@ def installation_checks() -> list[Check]:
 def _installation_chain_faults(model: Any) -> Iterator[str]:
     yield from model.chain_faults(None)
     if missing := model.rows_missing(None):
-        yield f"{model._meta.verbose_name}: the journal knows {missing} rows that are not there."
+        yield f"{model._meta.verbose_name}: {missing} rows in the journal are missing from the database."
 
 
 def study_faults(study: Study) -> Iterator[str]:
@@ -103,10 +103,10 @@ def study_faults(study: Study) -> Iterator[str]:
 def _lost_faults(study: Study) -> Iterator[str]:
     """Check whether the database is as new as the journal, or was restored to an earlier state."""
     if is_distrusted(study):
-        yield "The journal does not continue the restored backup: what the database has forgotten is not known."
+        yield "The journal does not continue from the restored backup, so it is unknown what the database lost."
         return
     for chain, rows in missing_rows(study).items():
-        yield f"{chain}: {rows} rows that the journal knows are missing: the database was put back to an earlier state."
+        yield f"{chain}: {rows} rows in the journal are missing: the database was restored to an earlier state."
 
 
 def _chain_name(model: type, study_id: int | None) -> str:
@@ -143,23 +143,23 @@ def _account_faults(study: Study) -> Iterator[str]:
             yield f"release {release.sequence}: its charge file is missing."
             continue
         if digest != release.charges_digest:
-            yield f"release {release.sequence}: its charge file is not the one that was recorded."
+            yield f"release {release.sequence}: its charge file differs from the recorded one."
         charges = balances_load(release.charges)
         if (charges.spent < 0).any() or (charges.spent > release.charge * (1 + ROUNDING)).any():
-            yield f"release {release.sequence}: somebody was charged more than the public charge, or less than nothing."
+            yield f"release {release.sequence}: a charge is negative or above the public charge."
         rebuilt = rebuilt.charged(charges)
     if book is None or now is None:
         if last:
             yield "The accounts are missing: charges were recorded, but there is no account book."
         return
     if digest_now != book.digest:
-        yield "The file of the accounts is not the one that was recorded."
+        yield "The account file differs from the recorded one."
     if book.sequence != last:
-        yield f"The accounts end with release {book.sequence}, the charges with release {last}."
+        yield f"The accounts end at release {book.sequence}, but the charges at release {last}."
     if not np.array_equal(now.holders, rebuilt.holders) or not np.allclose(
         now.spent, rebuilt.spent, rtol=ROUNDING, atol=0
     ):
-        yield "The accounts are not the sum of the charges."
+        yield "The accounts do not equal the sum of the charges."
 
 
 def _cap_faults(study: Study) -> Iterator[str]:
@@ -188,9 +188,9 @@ def _head_count_faults(study: Study) -> Iterator[str]:
         expected = [{"level": each.level, "epsilon": each.epsilon, "count": each.count} for each in counts]
         sigmas, studies = {each.sigma for each in counts}, {each.study_id for each in counts}
         if expected != release.content["counts"] or sigmas != {release.content["sigma"]} or studies != {study.pk}:
-            yield f"release {release.sequence}: the head counts are not those that were released."
+            yield f"release {release.sequence}: the head counts differ from the released ones."
     if by_release:
-        yield f"{sum(map(len, by_release.values()))} head counts are in no release of head counts."
+        yield f"{sum(map(len, by_release.values()))} head counts do not belong to any release."
 
 
 def _share_faults(study: Study) -> Iterator[str]:
@@ -198,7 +198,7 @@ def _share_faults(study: Study) -> Iterator[str]:
     all_shares = shares(study)
     total = sum(share.committed for share in all_shares.values())
     if total > 1 + ROUNDING:
-        yield f"The shares add up to {total:g}, more than 1."
+        yield f"The shares add up to {total:g}, which is more than 1."
     for share in all_shares.values():
         if share.used is not None and share.used > share.granted * (1 + ROUNDING):
             yield f"{share.purpose} {share.subject}: used more than it was granted."

@@ -86,7 +86,7 @@ def main() -> None:
     print(f"exact GNMax, {len(mnist)} queries × 10 classes × {orders} orders: {exact:.2f} s")
     for queries in (900, 3600):
         peak = peak_beyond_result(mnist[:queries])
-        print(f"  {queries} queries take {peak:.0f} MiB beside the result")
+        print(f"  {queries} queries take {peak:.0f} MiB in addition to the result")
     check_time, check = seconds(lambda: threshold_rdp(mnist, THRESHOLD, SIGMA_CHECK, method="exact"))
     print(f"exact check, {len(mnist)} queries: {check_time:.2f} s")
     two_classes = seconds(lambda: gnmax_rdp(adult, SIGMA, method="exact"))[0]

@@ -308,7 +308,7 @@ def measured(name: str, quick: bool) -> list[Row]:
     contenders: Contenders = globals()[name](people)
     for contender, (package, prepare) in contenders.items():
         if package == "mbi" and "IPATE_MBI" not in os.environ:
-            print("mbi: name the folder of its repository by IPATE_MBI")
+            print("mbi: set IPATE_MBI to the folder of its repository")
         elif package and package != "mbi" and not find_spec(_MODULES.get(package, package)):
             print(f"{package} is not installed")
         else:

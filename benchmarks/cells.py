@@ -54,11 +54,11 @@ def parts_measure(
 def parts_of_arguments(description: str | None, known: Mapping[str, Any]) -> tuple[list[str], bool]:
     """Return the parts named on the command line (default: all), and whether to be quick."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"{', '.join(known)}; all if none is named", metavar="part")
+    parser.add_argument("parts", nargs="*", help=f"{', '.join(known)}; all if none is given", metavar="part")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(known):
-        parser.error(f"there is no part {', '.join(sorted(unknown))}: choose among {', '.join(known)}")
+        parser.error(f"unknown part {', '.join(sorted(unknown))}: choose from {', '.join(known)}")
     return options.parts or list(known), options.quick
 
 

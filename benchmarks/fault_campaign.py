@@ -103,7 +103,7 @@ def method_strike(
         bar.set_postfix_str(f"{method}: runs may finish")
         runs_finish(processes, studies)
         wrong = [*strikes.faults, *faults(studies, counts)]
-        counts["processes that ended by themselves"] = processes.ended
+        counts["processes that exited unexpectedly"] = processes.ended
     counts["seconds"] = round(time.monotonic() - begun)
     rows = [
         {"kind": kind, "asked": number, "hit": hits[kind].total(), "stages": dict(hits[kind])}
@@ -190,7 +190,7 @@ def empty_redis() -> Iterator[str]:
 
     with redis.Redis.from_url(REDIS) as server:
         if server.dbsize():
-            raise SystemExit(f"{REDIS} is in use. Name an empty database with IPATE_TEST_REDIS_URL.")
+            raise SystemExit(f"{REDIS} is in use. Set IPATE_TEST_REDIS_URL to an empty database.")
         try:
             yield REDIS
         finally:
@@ -202,7 +202,7 @@ def small_disk(folder: Path) -> Iterator[None]:
     """Mount a separate file system in ``folder``, which can become full."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(folder)]
     if subprocess.run(command, stderr=subprocess.DEVNULL).returncode:
-        raise SystemExit("No file system could be mounted: be root, or leave --kind disk out.")
+        raise SystemExit("No file system could be mounted. Run as root, or omit --kind disk.")
     try:
         yield
     finally:
@@ -269,7 +269,7 @@ def report(options: argparse.Namespace) -> list[str]:
     kills = sum(total[kind] for kind in KILLS)
     print(f"{kills} kills, {total.total() - kills} other strikes, {len(wrong)} faults or shortfalls")
     if not total.total():
-        wrong.append("Nothing was hit: this campaign says nothing.")
+        wrong.append("Nothing was hit, so this campaign has no result.")
     return wrong
 
 
@@ -280,14 +280,14 @@ def arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join(f"{kind}: {words}" for kind, words in WORDS.items()),
     )
-    parser.add_argument("--kills", type=int, default=300, help="how often to kill, all methods and databases together")
-    parser.add_argument("--minutes", type=float, default=60, help="for how long to strike at most; 0: only report")
+    parser.add_argument("--kills", type=int, default=300, help="number of kills over all methods and databases")
+    parser.add_argument("--minutes", type=float, default=60, help="maximum duration of the campaign; 0 to only report")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=Path("fault-campaign.jsonl"), help="results, a line each")
+    parser.add_argument("--output", type=Path, default=Path("fault-campaign.jsonl"), help="results, one per line")
     for name, choices in (("method", list(SHARES)), ("database", list(DATABASES)), ("kind", list(WORDS))):
-        text = f"only this {name}; may be given several times"
+        text = f"only this {name}; can be repeated"
         parser.add_argument(f"--{name}", action="append", choices=choices, help=text)
-    parser.add_argument("--keep-logs", action="store_true", help="keep what workers and site logged beside the output")
+    parser.add_argument("--keep-logs", action="store_true", help="keep the logs of workers and site next to the output")
     parser.add_argument("--one", choices=DATABASES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -295,7 +295,7 @@ def arguments() -> argparse.Namespace:
     given.database = given.database or list(DATABASES)
     given.kind = given.kind or list(WORDS)
     if not set(given.kind) & set(KILLS):
-        parser.error(f"--kind: name one that kills, too: {', '.join(KILLS)}.")
+        parser.error(f"--kind needs one that kills as well: {', '.join(KILLS)}.")
     return given
 
 

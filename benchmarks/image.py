@@ -142,7 +142,7 @@ def installation_try(folder: Path) -> None:
         print("user in the site's container:", podman("exec", web, "id", "-u").strip())
         assert "Read-only file system" in podman("exec", web, "touch", "/opt/ipate/x", check=False)
         confined = podman("exec", web, "python", "-m", "common.confinement").strip()
-        print("kept from what reads uploads:", confined)
+        print("blocked for upload readers:", confined)
         assert json.loads(confined) == {"network": True, "files": True}
         with step("backup"):
             print(run("backup", "ipate", "backup", "/var/backups/ipate").strip())
@@ -167,10 +167,10 @@ def installation_try(folder: Path) -> None:
 def main() -> None:
     """Build and try the image."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", type=Path, metavar="FOLDER", help="root of a Debian that debootstrap made")
+    parser.add_argument("--base", type=Path, metavar="FOLDER", help="root of a Debian system from debootstrap")
     parser.add_argument("--wheels", type=Path, metavar="FOLDER", help="folder with the CPU build of PyTorch")
     parser.add_argument("--volume", action="append", default=[], metavar="HOST:IMAGE", help="mounted while building")
-    parser.add_argument("--built", action="store_true", help="the image is there: start it")
+    parser.add_argument("--built", action="store_true", help="the image exists: start it")
     parser.add_argument("--keep", action="store_true", help="keep the image")
     given = parser.parse_args()
     if not given.built:

@@ -127,7 +127,7 @@ def cox_measures(case: Case, seed: int) -> dict[str, float]:
     from sksurv.metrics import concordance_index_censored  # type: ignore[import-not-found]
 
     target = case.target
-    assert isinstance(target, Times), "only times have hazards"
+    assert isinstance(target, Times), "only outcomes of times have hazards"
     _public, private, tested = division(case, seed)
     times, events = target.times(case.codes)
     truth = np.array(list(zip(events, times, strict=True)), dtype=[("event", bool), ("time", float)])

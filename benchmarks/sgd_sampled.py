@@ -442,9 +442,9 @@ def opacus(data: Mnist, batch: int) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=[*CASES, "tables", "speed", "printed"])
-    parser.add_argument("--steps", type=int, help="as printed if left out")
+    parser.add_argument("--steps", type=int, help="default: as printed")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--step-size", type=float, help="as printed if left out")
+    parser.add_argument("--step-size", type=float, help="default: as printed")
     parser.add_argument("--momentum", type=float, default=0.0)
     parser.add_argument("--repeats", type=int, default=30)
     options = parser.parse_args()

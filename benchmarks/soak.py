@@ -156,13 +156,13 @@ def main() -> None:
         if mode is strikes:
             options.add_argument("--seed", type=int, default=1)
             options.add_argument("--output", type=Path)
-            options.add_argument("--port", type=int, default=8_600, help="first port that may be used")
-            options.add_argument("--logs", type=Path, help="folder for the logs of all processes, which are kept")
+            options.add_argument("--port", type=int, default=8_600, help="first port to use")
+            options.add_argument("--logs", type=Path, help="folder in which the logs of all processes are kept")
         elif mode is memory:
             options.add_argument("--runs", type=int, default=1_000)
             options.add_argument("--processes", type=int, default=2)
             options.add_argument(
-                "--broker", default="filesystem://", help="address of a Redis, which tells of tasks at once"
+                "--broker", default="filesystem://", help="address of a Redis broker, which announces tasks immediately"
             )
         else:
             options.add_argument("--clients", type=int, default=20)

@@ -71,7 +71,7 @@ def count(
         answers: list[Arrays] = [_answer(question.answer, people, records)]
         spent = spent + answers[0]["charge"]
         marginals = marginals.after(question.release(WHOLE, None, answers, noise).arrays["sums"])
-    assert (spent <= share * caps).all(), "an account is beyond its share"
+    assert (spent <= share * caps).all(), "an account exceeds its share"
     return marginals
 
 

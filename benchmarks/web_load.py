@@ -151,7 +151,7 @@ def slowest_queries(page: str, cookies: dict[str, str], number: int = 3) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", help="a commit whose own benchmark is run after this one")
+    parser.add_argument("--before", help="a commit whose own version of the benchmark runs next")
     parser.add_argument("--holders", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--clients", type=int, default=20)

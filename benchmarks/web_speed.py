@@ -94,7 +94,7 @@ class Site:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit("The site's process has ended: see above.")
+            raise SystemExit("The site's process has exited; see above.")
         return json.loads(line)
 
     def ask(self, page: str, requests: int) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def version_of(commit: str) -> Iterator[Path]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", help="a commit that is measured beside this version")
+    parser.add_argument("--before", help="a commit to compare with this version")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--requests", type=int, default=40)
     parser.add_argument("--output", type=Path)

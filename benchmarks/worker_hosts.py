@@ -105,7 +105,7 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
     end = time.monotonic() + DEADLINE
     while not condition():
         if time.monotonic() > end:
-            raise SystemExit(f"{what}: not within {DEADLINE} s.")
+            raise SystemExit(f"{what}: not reached within {DEADLINE} s.")
         time.sleep(0.2)
 
 
@@ -276,7 +276,7 @@ def run_carry_out(folder: Path, number: int, hosts: str, cut: bool) -> None:
     chunks = ", ".join(f"{host} {took[host]}" for host in hosts)
     print(f"hosts: {len(hosts)}; {seconds:.1f} s, {used:.1f} s of processor time of the workers; chunks: {chunks}")
     if run.status != Run.Status.FINISHED or not all(took[host] for host in hosts):
-        raise SystemExit("Not all hosts have worked, or the run has not finished.")
+        raise SystemExit("Not all hosts worked, or the run did not finish.")
 
 
 def arguments() -> argparse.Namespace:
@@ -286,11 +286,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--hosts", type=int, default=2, choices=range(1, most + 1), metavar="N", help=f"number of hosts, 1 to {most}"
     )
-    parser.add_argument("--cut", action="store_true", help=f"cut one host off from the network for {CUT} seconds")
-    parser.add_argument("--keep", action="store_true", help="leave the folder with the logs")
+    parser.add_argument("--cut", action="store_true", help=f"disconnect one host from the network for {CUT} seconds")
+    parser.add_argument("--keep", action="store_true", help="keep the folder with the logs")
     given = parser.parse_args()
     if given.cut and given.hosts < 2:
-        parser.error("--cut needs at least two hosts: somebody has to take over.")
+        parser.error("--cut needs at least two hosts, so that another can take over.")
     return given
 
 

@@ -269,7 +269,7 @@ def _requests(node: ast.FunctionDef) -> Iterator[tuple[str, str]]:
         else:
             continue
         place = paths.get(arguments[0].id) if isinstance(arguments[0], ast.Name) else _path(arguments[0])
-        assert place is not None, f"{node.name} gives the address in another way than by at(…)"
+        assert place is not None, f"{node.name} does not build its address with at(…)"
         yield verb, place
 
 

@@ -271,22 +271,22 @@ class Chained(AppendOnly):
         try:
             for sequence, previous_hash, recorded, *values in watch(rows.iterator(chunk_size=2000)):
                 if sequence != last + 1:
-                    yield f"{name} {sequence}: number {last + 1} was expected; rows are missing, inserted or reordered."
+                    yield f"{name} {sequence}: expected number {last + 1}; rows are missing, inserted or reordered."
                 if previous_hash != previous:
                     yield f"{name} {sequence}: does not follow the row before it (previous hash differs)."
                 if recorded not in possible_hashes(columns, values, cls.added_columns):
-                    yield f"{name} {sequence}: its content is not what was recorded (hash differs)."
+                    yield f"{name} {sequence}: its content was changed after it was recorded (hash differs)."
                 last, previous = sequence, recorded
         except (TypeError, ValueError) as error:  # SQLite accepts any text in any column
-            yield f"{name} {last + 1}: cannot be read any more ({type(error).__name__}: {error})."
+            yield f"{name} {last + 1}: cannot be read ({type(error).__name__}: {error})."
             return
         head = cls.head(study_id)
         if not head.is_genuine:
             yield f"{name} {last}: the end of the chain is not signed with this site's secret key."
         if head.sequence != last:
-            yield f"{name} {last}: the chain ends here, but was {head.sequence} long; rows are missing or were added."
+            yield f"{name} {last}: the chain ends here, but its head is at {head.sequence}; rows were removed or added."
         elif head.hash != previous:
-            yield f"{name} {last}: is not the row with which the chain ended (its hash differs from the chain's head)."
+            yield f"{name} {last}: is not the last row of the chain (its hash differs from the chain's head)."
 
 
 def pending_settle(study_id: int | None) -> None:

@@ -83,7 +83,7 @@ def _npy(array: np.ndarray | Parts) -> tuple[dict[str, object], Iterable[bytes |
         return {"descr": "|u1", "fortran_order": False, "shape": (array.size,)}, array.parts
     array = np.asarray(array, order="C")
     if array.dtype.hasobject:
-        raise ValueError("Arrays of objects are not stored: reading them would run what a file holds.")
+        raise ValueError("Object arrays are not stored, because reading them could execute code.")
     content = array.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
     parts = (content[start : start + _AT_ONCE] for start in range(0, len(content), _AT_ONCE))
     return npy.header_data_from_array_1_0(array), parts
@@ -103,7 +103,7 @@ def _as_os_errors() -> Iterator[None]:
     try:
         yield
     except _S3_ERRORS as error:
-        raise OSError(f"The storage did not answer: {error}") from error
+        raise OSError(f"The storage is unavailable: {error}") from error
 
 
 @_as_os_errors()

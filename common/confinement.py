@@ -347,7 +347,7 @@ def frame_read(stream: IO[bytes], *, most: int = 0) -> tuple[dict[str, Any], NDA
     shape, kind = tuple(header["shape"]), np.dtype(_TYPES[_TYPES.index(header["type"])])
     size = math.prod(shape) * kind.itemsize
     if not 0 <= size <= most:
-        raise ValueError(f"An array of {size} bytes is none that was asked for.")
+        raise ValueError(f"An array of {size} bytes was not requested.")
     content = stream.read(size)
     if len(content) < size:
         raise EOFError

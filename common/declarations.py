@@ -43,7 +43,7 @@ MAY_BE_MISSING = "may be missing"
 def _number(value: object) -> object:
     """Return a number unchanged, so that a whole number stays whole."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PydanticCustomError("float_type", "This is no number.")
+        raise PydanticCustomError("float_type", "This is not a number.")
     return value
 
 

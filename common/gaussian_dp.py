@@ -193,7 +193,7 @@ def _on_distinct(
 def _not_negative(name: str, value: ArrayLike) -> FloatArray:
     array = np.asarray(value, dtype=np.float64)
     if not (np.isfinite(array) & (array >= 0)).all():
-        raise ValueError(f"{name} must be finite and not negative; leave out whoever has no {name}")
+        raise ValueError(f"{name} must be finite and not negative; leave out people without {name}")
     return array
 
 

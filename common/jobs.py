@@ -226,7 +226,7 @@ def guarded(
     except expected as error:
         fail(message_of(error))
     except (DatabaseError, OSError):
-        logger.exception("%s could not go on; it is tried again.", work)
+        logger.exception("%s was interrupted and will be retried.", work)
         if retry is not None:
             retry()
     except Exception:

@@ -47,7 +47,7 @@ class Ring:
         """
         parts = [numbers[start : start + _AT_ONCE] for start in range(0, len(numbers), _AT_ONCE)]
         if not all(self.has(part).all() for part in parts):
-            raise KeyGoneError("The records of somebody were erased.")
+            raise KeyGoneError("A person's records were erased.")
         return (key.tobytes() for part in parts for key in self.keys[np.searchsorted(self.numbers, part)])
 
 

@@ -143,13 +143,13 @@ def require_positive(name: str, value: float) -> float:
     40.0
     """
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value <= 0:
-        raise ValueError(f"{name} must be a finite number above 0, not {value!r}: give {name} such a number.")
+        raise ValueError(f"{name} must be a finite number above 0, not {value!r}.")
     return float(value)
 
 
 def _require_scale(scale: float) -> float:
     if require_positive("scale", scale) > LARGEST_ROUNDED_SCALE:
-        raise ValueError(f"scale must be at most 2^34, not {scale!r}: count in a coarser unit.")
+        raise ValueError(f"scale must be at most 2^34, not {scale!r}: use a coarser unit.")
     return scale
 
 

@@ -25,7 +25,7 @@ def main() -> None:
             output.write(json.dumps(found).encode() + b"\n")
         end: dict[str, Any] = {"end": True}
     except MemoryError:
-        end = {"wrong": "it takes too much memory"}
+        end = {"wrong": "it needs too much memory"}
     except Unreadable as error:
         end = {"wrong": str(error)}
     output.write(json.dumps(end).encode() + b"\n")
@@ -51,7 +51,7 @@ def _document(content: bytes, request: dict[str, Any]) -> Iterator[Any]:
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise Unreadable(str(error)) from error
     except RecursionError as error:
-        raise Unreadable("its lists lie too deep in one another") from error
+        raise Unreadable("it is nested too deeply") from error
 
 
 def _picture(content: bytes, request: dict[str, Any]) -> Iterator[Any]:

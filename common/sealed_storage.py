@@ -164,7 +164,7 @@ class _Opened(io.RawIOBase):
             try:
                 self._content = self._cipher.decrypt(_nonce(number, last=number == self._last), sealed, None)
             except (InvalidTag, ValueError):
-                raise SealError(f"{self._name} was changed, or cut off.") from None
+                raise SealError(f"{self._name} was changed or truncated.") from None
             self._known = number
         return self._content
 
@@ -214,9 +214,9 @@ def _file_key(name: str, header: bytes) -> bytes:
         SealError: this storage did not write the file, or the file's key was encrypted with another key for records.
     """
     if not header.startswith(_MAGIC) or len(header) < _HEADER:
-        raise SealError(f"{name} is not encrypted as this installation does it.")
+        raise SealError(f"{name} is not encrypted in this installation's format.")
     nonce, wrapped = header[len(_MAGIC) : len(_MAGIC) + _NONCE], header[len(_MAGIC) + _NONCE : _HEADER]
     for key in keys_of(Purpose.RECORDS):
         with suppress(InvalidTag):
             return AESGCM(key_derive(key, _USE)).decrypt(nonce, wrapped, name.encode())
-    raise SealError(f"{name} was encrypted by another key for records. Name that in IPATE_RECORDS_KEY_FALLBACKS.")
+    raise SealError(f"{name} was encrypted with another records key. Add that key to IPATE_RECORDS_KEY_FALLBACKS.")

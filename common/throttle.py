@@ -24,7 +24,7 @@ class TooManyTriesError(Exception):
     """
 
     def __init__(self, until: datetime) -> None:
-        super().__init__(f"too many failed tries; the next is possible at {until:%H:%M:%S} UTC")
+        super().__init__(f"too many failed attempts; the next is possible at {until:%H:%M:%S} UTC")
         self.until = until
 
 

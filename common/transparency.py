@@ -224,7 +224,9 @@ class SigningKey:
     def made(cls, name: str) -> "SigningKey":
         """Return a new key. Raises NoteError if the name contains spaces or a plus sign."""
         if not name or "+" in name or any(letter.isspace() for letter in name):
-            raise NoteError("The name of a key has no spaces and no plus sign, such as ipate.example/checkpoints.")
+            raise NoteError(
+                "A key's name cannot contain spaces or plus signs. Choose one such as ipate.example/checkpoints."
+            )
         return cls(name, Ed25519PrivateKey.generate().private_bytes_raw())
 
     @classmethod
@@ -234,12 +236,12 @@ class SigningKey:
             word, other, name, number, encoded = text.strip().split("+", 4)
             material = base64.b64decode(encoded, validate=True)
         except ValueError:
-            raise NoteError("This is no private key as ipate checkpoint_key makes it.") from None
+            raise NoteError("This is not a private key from ipate checkpoint_key.") from None
         if f"{word}+{other}" != _PRIVATE or len(material) != 33 or material[:1] != _TYPE:
-            raise NoteError("This is no private key as ipate checkpoint_key makes it.")
+            raise NoteError("This is not a private key from ipate checkpoint_key.")
         key = cls(name, material[1:])
         if _key_id(name, key._public).hex() != number:
-            raise NoteError("The private key was changed: its number does not belong to it.")
+            raise NoteError("The private key was changed: its id does not match.")
         return key
 
     @property
@@ -278,7 +280,7 @@ def _public_bytes(key: str) -> tuple[str, bytes]:
     except ValueError:
         raise NoteError("A public key has the form NAME+ID+KEY.") from None
     if len(material) != 33 or material[:1] != _TYPE or _key_id(name, material[1:]).hex() != number:
-        raise NoteError("The public key is not whole, or is not of Ed25519.")
+        raise NoteError("The public key is incomplete or not an Ed25519 key.")
     return name, material[1:]
 
 
@@ -304,7 +306,7 @@ def note_text(note: str, keys: Iterable[str]) -> str:
                     return text
             except (ValueError, InvalidSignature):
                 raise NoteError("The signature is wrong.") from None
-    raise NoteError("It is not signed with a key that the settings name.")
+    raise NoteError("It is not signed with a key in the settings.")
 
 
 def note_in(text: str) -> str:
@@ -313,7 +315,7 @@ def note_in(text: str) -> str:
     for body, signatures in pairwise(blocks):
         if signatures.startswith("\u2014 "):
             return f"{body}\n\n{signatures}\n"
-    raise NoteError("There is no signed checkpoint in it.")
+    raise NoteError("It contains no signed checkpoint.")
 
 
 def log_proof(index: int, path: Sequence[bytes], note: str) -> str:

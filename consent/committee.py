@@ -163,7 +163,7 @@ def _history(study: Study, remarks: list[Remark], conflicts: list[ConflictOfInte
         if remark.policy is not None:
             about = _("ε policy, version %(version)d") % {"version": remark.policy.version}
         else:
-            assert remark.form is not None, "a remark is about one proposal"
+            assert remark.form is not None, "a remark belongs to one proposal"
             about = _("version %(version)d of the consent form") % {"version": remark.form.follows + 1}
         what = f"{remark.get_kind_display()}: {about}"
         yield CommitteeAct(remark.made_at, actor_name(remark, "made_by"), what, remark.text)

@@ -123,7 +123,7 @@ class EpsilonRule:
 
     def epsilon_at(self, event: ConsentEvent, at: datetime) -> float:
         """Return the ε that a consent had at an earlier time ``at``, under the policies in effect by then."""
-        assert event.policy_id is not None, "who gives consent does so under a policy"
+        assert event.policy_id is not None, "every consent is given under a policy"
         since = self.policies[bisect_right(self.dates, event.recorded_at) : bisect_right(self.dates, at)]
         return min(policy.epsilon(event.level) for policy in (self._by_id[event.policy_id], *since))
 
@@ -158,7 +158,7 @@ class LastPromise:
     @property
     def agreed(self) -> float:
         """The ε that was promised when the consent was given."""
-        assert self.event.policy is not None, "who gives consent does so under a policy"
+        assert self.event.policy is not None, "every consent is given under a policy"
         return self.event.policy.epsilon(self.level)
 
     @property
@@ -267,7 +267,7 @@ def epsilons_largest(study: Study) -> dict[int, float]:
     largest: dict[int, float] = {}
     events = ConsentEvent.objects.filter(study=study, kind__in=GRANTING).select_related("policy")
     for event in events.iterator(chunk_size=10_000):
-        assert event.policy is not None, "who gives consent does so under a policy"
+        assert event.policy is not None, "every consent is given under a policy"
         epsilon = event.policy.epsilon(event.level)
         largest[event.holder_id] = max(epsilon, largest.get(event.holder_id, 0.0))
     return largest
@@ -573,9 +573,9 @@ def answerer_faults(study: Study) -> Iterator[str]:
         if any(each.role == event.answered_by and (each.consents or not event.grants) for each in (answers, by_memory)):
             continue
         if event.answered_by != answers.role:
-            yield f"decision {event.sequence}: {event.answered_by} decided, but by the record {answers.role} answered."
+            yield f"decision {event.sequence}: {event.answered_by} decided, but the record names {answers.role}."
         else:
-            yield f"decision {event.sequence}: consents for somebody who is on record as {answers.kind}."
+            yield f"decision {event.sequence}: consents for a person who was recorded as {answers.kind}."
 
 
 def _answering_last(known: list[Circumstance], day: date) -> Answering:
@@ -600,7 +600,7 @@ def promise_faults(study: Study) -> Iterator[str]:
         before = last.get(event.holder_id)
         last[event.holder_id] = event
         if before is not None and is_weaker_unsaid(event, before, rule):
-            yield f"decision {event.sequence}: a weaker promise than the one before, without a yes to that on record."
+            yield f"decision {event.sequence}: weakens the promise without a recorded agreement to that."
 
 
 def role_faults(study: Study) -> Iterator[str]:
@@ -613,6 +613,6 @@ def role_faults(study: Study) -> Iterator[str]:
             recorded.discard((user, role))
     roles = set(Membership.objects.filter(study=study).order_by().values_list("user_id", "role"))
     for user, role in sorted(roles - recorded):
-        yield f"user {user} is {role}, but nobody is on record as having given the role."
+        yield f"user {user} is {role}, but no record shows who gave the role."
     for user, role in sorted(recorded - roles):
-        yield f"user {user} is on record as {role}, but does not have the role, and nobody as having taken it away."
+        yield f"user {user} was recorded as {role}, but lacks the role, and no record shows who removed it."

@@ -37,7 +37,7 @@ def confinement_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
     protection = protections()
     return [
         Warning(
-            f"On this machine a process that reads an uploaded file can reach {words}.",
+            f"Processes that read uploaded files can access {words} on this machine.",
             hint="Run the site on Linux 5.13 or later, x86_64 or aarch64, with seccomp and Landlock.",
             id=f"ipate.W00{number}",
         )
@@ -57,9 +57,8 @@ def key_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
         return []
     return [
         Error(
-            "This user, with this environment, can read the private key of signed checkpoints "
-            "(IPATE_CHECKPOINT_KEY_FILE).",
-            hint="Name it to the process that signs alone, and let another user own it. See docs/operations.md.",
+            "The site's user can read the private key for signing checkpoints (IPATE_CHECKPOINT_KEY_FILE).",
+            hint="Set it only for the process that signs, and let another user own the file. See docs/operations.md.",
             id="ipate.E001",
         )
     ]
@@ -74,7 +73,7 @@ def encoding_check(app_configs: Any, databases: Iterable[str] | None = None, **_
                 (encoding,) = cursor.fetchone()
             if encoding != "UTF8":
                 yield Error(
-                    f"The database stores texts as {encoding}, not as UTF8.",
-                    hint="Create it as docs/install.md does: … ENCODING 'UTF8' TEMPLATE template0.",
+                    f"The database's encoding is {encoding}, not UTF8.",
+                    hint="Create it as in docs/install.md: … ENCODING 'UTF8' TEMPLATE template0.",
                     id="ipate.E002",
                 )

@@ -33,7 +33,7 @@ def worker_check(**_: object) -> None:
     from learning.libraries import has_pytorch
 
     if not has_pytorch():
-        raise SystemExit("PyTorch is not installed here, and workers need it: call `make install`.")
+        raise SystemExit("Workers need PyTorch, which is not installed. Run `make install`.")
 
 
 @setup_logging.connect

@@ -77,10 +77,12 @@ def read_key(name: str) -> str:
             )
             value = done.stdout.strip()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        problem = f"{name}{end} gives no key ({type(error).__name__}). See docs/operations.md."
+        problem = f"{name}{end} provides no key ({type(error).__name__}). See docs/operations.md."
         raise ImproperlyConfigured(problem) from None
     if len(value) < KEY_LENGTH:
-        raise ImproperlyConfigured(f"{name}{end} should give at least {KEY_LENGTH} characters. See docs/operations.md.")
+        raise ImproperlyConfigured(
+            f"{name}{end} should provide at least {KEY_LENGTH} characters. See docs/operations.md."
+        )
     return value
 
 
@@ -92,7 +94,7 @@ def file_of(suffixes: Collection[str]) -> Kind[str]:
             raise ValueError
         return text
 
-    return Kind(f"the path of a file that ends in {' or '.join(sorted(suffixes))}", parse)
+    return Kind(f"the path of a file with the extension {' or '.join(sorted(suffixes))}", parse)
 
 
 def all_or_none(values: dict[str, object]) -> None:
@@ -103,7 +105,7 @@ def all_or_none(values: dict[str, object]) -> None:
     """
     missing = [name for name, value in values.items() if not value]
     if 0 < len(missing) < len(values):
-        raise ImproperlyConfigured(f"Set {', '.join(missing)}, too, or none of them. See docs/operations.md.")
+        raise ImproperlyConfigured(f"Also set {', '.join(missing)}, or none of them. See docs/operations.md.")
 
 
 # --- The kinds ------------------------------------------------------------------------------------------------------
@@ -245,12 +247,12 @@ def _recipients(text: str) -> list[str]:
 
 
 TEXT = Kind("a text", str)
-LIST = Kind("a list with commas", lambda text: [part.strip() for part in text.split(",") if part.strip()])
+LIST = Kind("a comma-separated list", lambda text: [part.strip() for part in text.split(",") if part.strip()])
 NETWORKS = Kind(
-    "networks with commas, such as 10.1.2.0/24, fd00:1::/64",
+    "comma-separated networks, such as 10.1.2.0/24, fd00:1::/64",
     lambda text: [ip_network(part.strip()) for part in text.split(",") if part.strip()],
 )
-RECIPIENTS = Kind("a public key of age such as age1…, or several with commas (ipate backup_key)", _recipients)
+RECIPIENTS = Kind("one or more comma-separated age public keys, such as age1… (see ipate backup_key)", _recipients)
 YES_OR_NO = Kind("true or false", _yes_or_no)
 POSITIVE = Kind("a number above 0", _positive)
 POSITIVE_OR_NONE: Kind[float | None] = Kind("a number above 0, or none", _positive_or_none)
@@ -259,24 +261,25 @@ COUNT = Kind("a whole number above 0", _whole)
 COUNT_OR_NONE: Kind[int | None] = Kind(
     "a whole number above 0, or none", lambda text: None if text == "none" else _whole(text)
 )
-TOKEN = Kind("at least 32 characters without spaces, such as `openssl rand -hex 32` makes", _token)
-NOTE_KEYS = Kind("public keys with commas, as ipate checkpoint_key prints them", _note_keys)
-RATE = Kind("a number of requests in a time, such as 600/min", _rate)
+TOKEN = Kind("at least 32 characters without spaces, such as the output of `openssl rand -hex 32`", _token)
+NOTE_KEYS = Kind("comma-separated public keys as printed by ipate checkpoint_key", _note_keys)
+RATE = Kind("a number of requests per period, such as 600/min", _rate)
 OPTIONS = Kind('a JSON object, such as {"location": "/srv/ipate"}', _options)
-SITE = Kind("where the site is, without a path, such as https://ipate.example", _site)
+SITE = Kind("the site's address without a path, such as https://ipate.example", _site)
 DATABASE = Kind(
-    "postgres://user:password@host:5432/name, in which a password writes @ as %40, or sqlite:////folder/file", _database
+    "postgres://user:password@host:5432/name, with @ in the password written as %40, or sqlite:////folder/file",
+    _database,
 )
 MAIL = Kind(
     "smtp+tls://user:password@host:587, smtp+ssl://…, smtp://host:25 without a password, file:///folder or console:// "
-    "(a password writes @ as %40)",
+    "(write @ in the password as %40)",
     _mail,
 )
 MAIL_ADDRESS = Kind("an e-mail address, such as iPATE <noreply@ipate.example>", _mail_address)
 HTTP_URL = address("http", "https", wanted="an address such as https://login.example/realms/clinic")
-SIGN_OF_LIFE = Kind("an https address with {name} in it, such as https://monitor.example/ping/{name}", _sign_of_life)
+SIGN_OF_LIFE = Kind("an https address that contains {name}, such as https://monitor.example/ping/{name}", _sign_of_life)
 BROKER = address("filesystem", "redis", "rediss", "redis+socket", wanted="filesystem:// or redis://host:6379/0")
-CACHE = address("locmemcache", "redis", "rediss", wanted="redis://host:6379/1, or not set")
+CACHE = address("locmemcache", "redis", "rediss", wanted="redis://host:6379/1, or unset")
 LOG_LEVEL = one_of(["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])
 LOG_FORMATS = one_of(["json", "plain"])
 ZONE = one_of(available_timezones(), "the name of a time zone, such as Europe/Berlin")

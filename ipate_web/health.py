@@ -57,7 +57,7 @@ def _database() -> bool:
             cursor.execute("SELECT 1")
         return True
     except DatabaseError:
-        logger.exception("The database does not answer.")
+        logger.exception("The database cannot be reached.")
         return False
 
 
@@ -67,7 +67,7 @@ def _broker() -> bool:
             broker.ensure_connection(max_retries=1, timeout=2)
         return True
     except (OperationalError, OSError):
-        logger.exception("The broker does not answer.")
+        logger.exception("The broker cannot be reached.")
         return False
 
 
@@ -79,7 +79,7 @@ def _storage() -> bool:
             storages[alias].delete(name)
         return True
     except Exception:  # each kind of storage raises different errors
-        logger.exception("The storage takes no files.")
+        logger.exception("The storage cannot be written to.")
         return False
 
 
@@ -96,7 +96,7 @@ def _worker() -> bool:
     try:
         return live_worker_count() > 0
     except DatabaseError:
-        logger.exception("Whether a worker was heard from is not known.")
+        logger.exception("The state of the workers could not be determined.")
         return False
 
 
@@ -114,7 +114,7 @@ def _note(find: Callable[[], str]) -> str:
     try:
         return find()
     except DatabaseError:
-        logger.exception("What there is to note of the site is not known.")
+        logger.exception("The site's state could not be determined.")
         return "unknown"
 
 
@@ -222,7 +222,7 @@ def _runs() -> Metric:
 def _budgets() -> Metric:
     family = GaugeMetricFamily(
         "ipate_group_budget_share",
-        "Part of a privacy group's budget over all runs: used, at most, and left beside what runs under way hold.",
+        "Shares of a privacy group's budget: used by all runs (upper bound), and left after runs in progress.",
         labels=["study", "level", "policy", "part"],
     )
     for study in Study.objects.filter(rehearsal=False, closed_at=None).order_by("slug"):
@@ -234,7 +234,7 @@ def _budgets() -> Metric:
 
 def _stages() -> Metric:
     family = HistogramMetricFamily(
-        "ipate_run_stage_seconds", "How long runs were in a stage, in wide classes.", labels=["stage"]
+        "ipate_run_stage_seconds", "Time that runs spent in a stage, in wide buckets.", labels=["stage"]
     )
     counts = {stage: [0] * (len(CLASSES) + 1) for stage in STAGES}
     for stage, duration in stage_durations():
@@ -247,7 +247,7 @@ def _stages() -> Metric:
 
 
 _FAMILIES: Iterable[Callable[[], Metric]] = (
-    _gauge("ipate_workers", "Workers heard from within their heartbeat.", live_worker_count),
+    _gauge("ipate_workers", "Workers with a recent heartbeat.", live_worker_count),
     _gauge("ipate_queue_length", "Tasks waiting at the broker, in hundreds.", queue_length),
     _runs,
     _budgets,
@@ -258,22 +258,22 @@ _FAMILIES: Iterable[Callable[[], Metric]] = (
         lambda: _minutes(longest_silence()),
     ),
     _gauge("ipate_worker_deaths", "Workers that died while working on parts of unfinished runs.", worker_deaths),
-    _gauge("ipate_mail_overdue_seconds", "How long the oldest mail to staff has been due.", _mail_overdue),
+    _gauge("ipate_mail_overdue_seconds", "Time since the oldest unsent email to staff was due.", _mail_overdue),
     _gauge("ipate_backup_age_seconds", "Time since the last successful backup; +Inf if there was none.", _backup_age),
     _gauge(
         "ipate_beat_age_seconds",
-        "Time since beat and a worker last worked together.",
+        "Time since a worker last ran a task from beat.",
         lambda: beat_age().total_seconds(),
     ),
     _gauge("ipate_disk_free_ratio", "Smallest free share of the disks with local state and journal.", _disk_free),
     _gauge(
         "ipate_certificate_seconds",
-        "Time until the site's certificate ends; +Inf if none was seen.",
+        "Time until the site's certificate expires; +Inf if there is none.",
         lambda: _seconds(certificate_lifetime()),
     ),
     _gauge(
         "ipate_verification_age_seconds",
-        "Longest time since a study was verified.",
+        "Longest time since any study was verified.",
         lambda: longest_time_unverified().total_seconds(),
     ),
     _gauge(
@@ -288,7 +288,7 @@ _FAMILIES: Iterable[Callable[[], Metric]] = (
     ),
     _gauge(
         "ipate_alliance_silence_seconds",
-        "Longest silence of a hub or site of an alliance; 0 without any.",
+        "Longest time since contact with a hub or site of an alliance; 0 without alliances.",
         lambda: alliances_silence().total_seconds(),
     ),
     _gauge(
@@ -307,7 +307,7 @@ class WorkCollector(Collector):
             try:
                 yield family()
             except (OperationalError, OSError):
-                logger.exception("A metric of the broker could not be read.")
+                logger.exception("A metric could not be read.")
 
 
 class _Dropped:

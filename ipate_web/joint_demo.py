@@ -84,7 +84,7 @@ class StepsProcess:
         answer = json.loads(self.process.stdout.readline() or '{"failed": "the process has ended"}')
         if "failed" in answer:
             log = self.at.logs / "steps.log"
-            raise CommandError(f"{self.at.name}: a step has failed: {answer['failed']} ({log} has the details.)")
+            raise CommandError(f"{self.at.name}: a step failed: {answer['failed']} (See {log} for details.)")
         return answer
 
     def do(self, step: str, **given: Any) -> dict[str, Any]:
@@ -118,10 +118,10 @@ def stepping(at: Installation) -> Iterator[StepsProcess]:
 def installations(sites: int, port: int) -> list[Installation]:
     """Return the hub and the given number of sites, each with the next free port. Raises CommandError."""
     if not 3 <= sites <= len(_NAMES):
-        raise CommandError(f"Give between 3 and {len(_NAMES)} sites: with one that may collude 3 are needed.")
+        raise CommandError(f"Give between 3 and {len(_NAMES)} sites: protection against one colluding site needs 3.")
     folder, places = settings.VAR_DIR / "sites", []
     if folder.exists():
-        raise CommandError(f"There are sites of an earlier demonstration in {folder}. Delete the folder first.")
+        raise CommandError(f"{folder} contains sites of an earlier demonstration. Delete it first.")
     for name in ("Hub", *_NAMES[:sites]):
         port = free_port(port)
         place = folder / name.lower().replace(" ", "-")
@@ -152,10 +152,10 @@ def joint_demo(
         alliance_make(steps, data, write)
         processes += [stack.enter_context(worker(each)) for each in among]
         run_begin(steps, mode)
-        write("The run is approved by all.\n")
+        write("Everyone has approved the run.\n")
         states = _wait_for_end(steps, processes, write)
         if serve:
-            write("\nAll of them run until Ctrl-C.\n")
+            write("\nAll of them run until you press Ctrl-C.\n")
             while all(process.poll() is None for process in processes):
                 time.sleep(0.3)
             raise CommandError(f"A process has stopped; see {settings.VAR_DIR / 'sites'}.")
@@ -187,7 +187,7 @@ def alliance_make(steps: list[StepsProcess], data: str, write: Callable[[str], A
     hub_facts = hub.do("hub_found", data=data, names=[each.at.name for each in clinics], address=hub.at.address)
     hub.do("listened", port=hub.at.port)
     _present(hub.at, hub_facts["logins"], write)
-    write("\nThe alliance is founded.\n")
+    write("\nThe alliance has been created.\n")
     for place, each in enumerate(clinics):
         invited = hub_facts["invitations"][each.at.name]
         given = {"place": place, "of": len(clinics), "name": each.at.name, "invitation": invited}
@@ -198,7 +198,7 @@ def alliance_make(steps: list[StepsProcess], data: str, write: Callable[[str], A
     for each in clinics:
         each.begin("site_join", data=data)
     for each in clinics:
-        write(f"{each.at.name} has joined: {each.end()['holders']} people consent.\n")
+        write(f"{each.at.name} has joined with {each.end()['holders']} people who consent.\n")
 
 
 def run_begin(steps: list[StepsProcess], mode: str, share: float = 0.9) -> None:
@@ -230,7 +230,7 @@ def _wait_for_end(
         if hub["position"] != before:
             before = hub["position"]
             took = time.monotonic() - begun
-            write(f"{before} of {hub['size']} questions are added up after {took:.0f} seconds.\n")
+            write(f"{before} of {hub['size']} questions added up after {took:.0f} seconds.\n")
         if hub["status"] in ENDED:
             states = [hub, *(each.do("run_state") for each in steps[1:])]
             if all(state["status"] in ENDED for state in states):

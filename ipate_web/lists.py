@@ -380,7 +380,7 @@ class Table:
                 for row in rows
             ]
         except ObjectDoesNotExist as error:  # a template would show an empty list
-            raise RuntimeError("A cell reads a row that is missing.") from error
+            raise RuntimeError("A cell refers to a missing row.") from error
 
     @cached_property
     def rows(self) -> list[SafeString]:

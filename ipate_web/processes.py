@@ -54,7 +54,7 @@ def free_port(wish: int) -> int:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:
                 return port
-    raise OSError(f"No free port from {wish} to {wish + 99}; name another with --port.")
+    raise OSError(f"Ports {wish} to {wish + 99} are all in use. Choose another with --port.")
 
 
 def wait_for_answer(port: int, process: subprocess.Popen) -> None:

@@ -135,7 +135,7 @@ def watch(*_: object, **__: object) -> None:
     for name in PARTS.keys() - wrong.keys():
         _sign_of_life(name)
     if wrong:
-        logger.error("To be looked at: %s.", ", ".join(sorted(wrong)))
+        logger.error("Problems found: %s.", ", ".join(sorted(wrong)))
         _mail(sorted(wrong), now)
     else:
         # If the problem occurs again, it counts as new.
@@ -158,7 +158,7 @@ def _certificate_look(now: datetime) -> None:
         ):
             certificate = secure.getpeercert(binary_form=True)
     except OSError as error:
-        logger.warning("The site's certificate could not be seen: %s.", error.__class__.__name__)
+        logger.warning("The site's certificate could not be fetched: %s.", error.__class__.__name__)
         return
     if certificate:
         until = x509.load_der_x509_certificate(certificate).not_valid_after_utc
@@ -171,9 +171,9 @@ def _sign_of_life(name: str) -> None:
     try:
         status = post(settings.SIGN_OF_LIFE_URL.replace("{name}", name), b"", {}).status
         if status >= 400:
-            logger.warning("The monitor answered a sign of life with %d.", status)
+            logger.warning("The monitor responded to a ping with status %d.", status)
     except (OSError, HTTPException, RefusedAddressError) as error:
-        logger.warning("A sign of life did not arrive: %s.", error.__class__.__name__)
+        logger.warning("A ping to the monitor failed: %s.", error.__class__.__name__)
 
 
 def _mail(wrong: list[str], now: datetime) -> None:

@@ -90,7 +90,7 @@ class _Asked:
         if head_counts is not None:
             known = sorted((float(epsilon), float(number)) for epsilon, number in head_counts.items() if number > 0)
             if not known:
-                raise ValueError("The head counts name no row: give a number above 0 for an ε.")
+                raise ValueError("The head counts contain no rows: give a number above 0 for at least one ε.")
             caps = promise_caps([epsilon for epsilon, _number in known], self._left)
             return [PlannedLevel(f"{e:g}", float(cap), n) for (e, n), cap in zip(known, caps, strict=True)]
         question = HeadCountQuestion(len(GRID), 1, COUNT_NOISE)
@@ -149,7 +149,7 @@ class _Asked:
         if "charge" in answer:
             charge += answer["charge"]
         else:  # the charge is public, and the same for all members of a group's teachers
-            assert release.charges is not None, "either the answer or the release has charges"
+            assert release.charges is not None, "charges belong to the answer or to the release"
             charge[records.members] = np.asarray(release.charges)[answer["group"]]
         if (self.spent + charge > self.caps)[charge > 0].any():
             raise RuntimeError("A row would be charged more than its account has left, so nothing was released.")
@@ -205,7 +205,7 @@ class IndividualDPCounts(BaseEstimator):
         """
         values, cells = np.asarray(X).reshape(len(np.asarray(X)), -1), np.asarray(self.cells)
         if values.shape[1] != 1 or not len(cells):
-            raise ValueError("Give one column of values, and the cells that they are counted in.")
+            raise ValueError("Give one column of values and the cells to count them in.")
         matches = values == cells[None, :]
         codes = np.where(matches.any(axis=1), matches.argmax(axis=1), -1)
         asked = _Asked(self.epsilons if epsilons is None else epsilons, len(values), self.delta, self.seed)
@@ -368,16 +368,16 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
             epsilons: (n,) ε of each row, replacing the ones set before, as needed in cross-validation.
         """
         if self.public is None:
-            raise ValueError("Give public points: the model's space is fitted to them, and never to the rows.")
+            raise ValueError("Give public points, because the model's space is fitted to them and never to the rows.")
         public, x = _points(self.public), _points(X)
         if x.shape[1:] != public.shape[1:]:
-            raise ValueError(f"The rows have the shape {x.shape[1:]}, and the public points {public.shape[1:]}.")
+            raise ValueError(f"The rows have the shape {x.shape[1:]}, but the public points {public.shape[1:]}.")
         if self.method not in _WAYS:
             raise ValueError(f"method is {self.method!r}; choose one of {', '.join(_WAYS)}.")
         self.classes_ = np.unique(np.asarray(y if self.classes is None else self.classes))
         codes = np.searchsorted(self.classes_, np.asarray(y))
         if len(codes) != len(x) or (self.classes_[np.minimum(codes, len(self.classes_) - 1)] != np.asarray(y)).any():
-            raise ValueError("y has another number of rows than X, or a class that “classes” does not name.")
+            raise ValueError("y and X have different numbers of rows, or y has a class that is not in “classes”.")
         asked = _Asked(self.epsilons if epsilons is None else epsilons, len(x), self.delta, self.seed)
         levels = asked.levels(self.head_counts)
         self.n_features_in_ = x.shape[1]

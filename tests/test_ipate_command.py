@@ -84,7 +84,7 @@ def test_without_an_environment_nothing_is_started(tmp_path: Path, name: str) ->
 
 def test_manage_py_refuses_beside_an_installation(installation: Path) -> None:
     done = ipate("verify_ledger", program="manage.py", IPATE_ENVIRONMENT=str(installation))
-    assert done.returncode != 0 and "call ipate" in done.stderr and not done.stdout
+    assert done.returncode != 0 and "Use ipate" in done.stderr and not done.stdout
     assert not list((installation.parent / "state").iterdir()), "no database was made"
 
 
@@ -159,6 +159,6 @@ def test_a_nightly_backup_goes_on_after_one_that_failed(tmp_path: Path, monkeypa
     monkeypatch.setattr(backup.connections, "close_all", lambda: None)
     out, err = StringIO(), StringIO()
     call_command("backup", str(tmp_path), "--unencrypted", "--nightly", stdout=out, stderr=err)
-    assert "The disk is full. The next try is tomorrow." in err.getvalue()
+    assert "The disk is full. The next attempt is tomorrow." in err.getvalue()
     assert "is complete" in out.getvalue() and out.getvalue().endswith("Stopped.\n")
     assert all(0 < wait <= 25 * 3600 for wait in waits)

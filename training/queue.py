@@ -220,7 +220,7 @@ def expected_durations(runs: Iterable[Run]) -> dict[tuple[int, str], timedelta]:
     ).order_by("-ended_at")
     took: dict[tuple[int, str], list[timedelta]] = defaultdict(list)
     for study, method, started, ended in finished.values_list("study", "method", "started_at", "ended_at"):
-        assert started is not None and ended is not None, "a finished run has both"
+        assert started is not None and ended is not None, "a finished run has both times"
         if (study, method) in pairs and len(took[study, method]) < _EARLIER:
             took[study, method].append(ended - started)
     return {key: timedelta(seconds=median(each.total_seconds() for each in all_)) for key, all_ in took.items()}

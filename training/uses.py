@@ -202,7 +202,7 @@ def _released(study: Study) -> dict[UUID | None, list[Release]]:
 
 def _model(run: Run, released: list[Release]) -> Result:
     model = run.student
-    assert model is not None, "a run without a published model is told as a table"
+    assert model is not None, "a run without a published model is described by its table"
     published = [each.recorded_at for each in released if _is_publication(each)]
     return Result(
         key=str(run.pk),

@@ -49,12 +49,12 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
             Check(f"releases of run {run.pk}", lambda run=run: release_faults(run))  # type: ignore[misc]
             for run in Run.objects.filter(study=study).select_related("study")
         ),
-        Check("releases of runs that are not there", lambda: stray_faults(study)),
-        Check("datasets as they were stored", lambda: record_faults(study)),
+        Check("releases of unknown runs", lambda: stray_faults(study)),
+        Check("datasets match their digests", lambda: record_faults(study)),
         # A request is private to its holder, so people who decide about runs do not learn of an overdue erasure.
-        Check("erasures that were asked for", lambda: erasure_faults(study), for_deciders=False),
-        Check("forms as they were proposed and published", lambda: form_faults(study)),
-        Check("roles as they were given and taken away", lambda: role_faults(study)),
+        Check("requested erasures were carried out", lambda: erasure_faults(study), for_deciders=False),
+        Check("forms match their proposals", lambda: form_faults(study)),
+        Check("roles match their recorded changes", lambda: role_faults(study)),
     ]
 
 
@@ -70,22 +70,23 @@ def release_faults(run: Run) -> Iterator[str]:
             yield f"{who}: does not follow the batch before it."
         queries = batch.size if method.releases_labels else 0
         if (batch.queried, batch.answered) != (queries, batch.labels):
-            yield f"{who}: says {batch.labels} labels of {queries}, but has {batch.answered} of {batch.queried}."
+            found = f"{batch.answered} for {batch.queried}"
+            yield f"{who}: expected {batch.labels} labels for {queries} queries, found {found}."
         position = batch.start + batch.size
         if not run.rehearsal:
             yield from _register_faults(run, batch, releases.pop(batch.index, None), who)
     if (run.position, run.labels) != (position, sum(batch.labels for batch in batches)):
-        yield f"run {run.pk}: its position and number of labels are not those of its batches."
+        yield f"run {run.pk}: its position or number of labels does not match its batches."
     if run.reinforced != run.queries.filter(reinforced=True, label__isnull=False).count():
-        yield f"run {run.pk}: its number of reinforced labels is not that of its queries."
+        yield f"run {run.pk}: its number of reinforced labels does not match its queries."
     if strays := run.queries.exclude(batch__in=run.batches.all()).count():
-        yield f"run {run.pk}: {strays} of its queries are in none of its batches."
+        yield f"run {run.pk}: {strays} of its queries are not in any of its batches."
     if strays := Query.objects.filter(batch__in=run.batches.all()).exclude(run=run).count():
-        yield f"run {run.pk}: {strays} of the queries in its batches are of other runs."
+        yield f"run {run.pk}: {strays} queries in its batches belong to other runs."
     if not run.rehearsal:
         yield from _spending_faults(run)
     for release in releases.values():
-        yield f"release {release.sequence}: batch {release.batch} of run {run.pk} is in the register, but not there."
+        yield f"release {release.sequence}: batch {release.batch} of run {run.pk} is missing."
     if run.alliance_id:
         yield from _joint_faults(run)
     if not run.rehearsal:
@@ -95,17 +96,17 @@ def release_faults(run: Run) -> Iterator[str]:
 
 def _register_faults(run: Run, batch: Batch, release: Release | None, who: str) -> Iterator[str]:
     if release is None:
-        yield f"{who}: was released, but the register has no entry that paid for it."
+        yield f"{who}: was released without an entry in the register."
         return
     method = method_of(run)
     if release.kind != method.kind_of(batch):
-        yield f"release {release.sequence}: is of kind {release.kind}, which a run by this method does not release."
+        yield f"release {release.sequence}: has the kind {release.kind}, which this run's method does not release."
         return
     content = release.content
     if method.releases_labels and (content["queries"], content["labels"]) != (batch.size, batch.labels):
         yield (
-            f"release {release.sequence}: pays for {content['labels']} labels of {content['queries']} queries, "
-            f"but {who} released {batch.labels} of {batch.size}."
+            f"release {release.sequence}: covers {content['labels']} labels for {content['queries']} queries, "
+            f"but {who} released {batch.labels} for {batch.size}."
         )
     yield from method.content_faults(run, batch, release)
 
@@ -116,7 +117,7 @@ def _spending_faults(run: Run) -> Iterator[str]:
     contents = Release.objects.filter(charged_for, run=run.pk).values_list("content", flat=True)
     charged = np.sum([content["charges"] for content in contents], axis=0) if contents else np.zeros(len(run.spent))
     if not np.allclose(run.spent, charged, rtol=ROUNDING, atol=0):
-        yield f"run {run.pk}: what it says that its groups were charged is not the sum of its releases."
+        yield f"run {run.pk}: its recorded charges are not the sum of its releases' charges."
 
 
 def _joint_faults(run: Run) -> Iterator[str]:
@@ -126,13 +127,13 @@ def _joint_faults(run: Run) -> Iterator[str]:
     released = [(content["number"], content["vector"]) for content in _contents(sums, Release.Kind.SUMS)]
     answered = [(each.number, _signed_vector(each.answer_content)) for each in questions if each.answered_at]
     if released != answered:
-        yield f"run {run.pk}: what left for its hub is not what the register says."
+        yield f"run {run.pk}: its answers to the hub differ from the register."
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
     if joint is not None and joint.content and not joint.missing:
         try:
             roster(joint)
         except Refused as error:
-            yield f"run {run.pk}: who has approved it does not agree with what was signed: {error}"
+            yield f"run {run.pk}: its approvals differ from the signed ones: {error}"
     for each in questions:
         files = [(each.answer, each.answer_content), (each.total, each.total_content)]
         for artifact, content in files:
@@ -143,7 +144,7 @@ def _joint_faults(run: Run) -> Iterator[str]:
             except (OSError, KeyError, ValueError):
                 vector = ""
             if vector != _signed_vector(content):
-                yield f"run {run.pk}, question {each.number}: its numbers are not those that were signed."
+                yield f"run {run.pk}, question {each.number}: its numbers differ from the signed ones."
 
 
 def _signed_vector(content: str) -> str:
@@ -158,14 +159,14 @@ def _share_faults(run: Run) -> Iterator[str]:
     share = shares(run.study).get(run.pk)
     if share is None:
         if run.position or (run.approved_at and run.plan):
-            yield f"run {run.pk}: was approved, but no share was granted to it."
+            yield f"run {run.pk}: was approved, but was not granted a share."
         return
     if abs(share.granted - run.share) > ROUNDING:
-        yield f"run {run.pk}: its share is not the one that was granted."
+        yield f"run {run.pk}: its share differs from the one that was granted."
     if (run.has_ended or run.status == Run.Status.LEARNING) != (share.used is not None):
-        yield f"run {run.pk}: is {run.status}, which its share does not say."
+        yield f"run {run.pk}: its status ({run.status}) contradicts the state of its share."
     if share.used is not None and share.limit is not None and share.used < used_share(run) * (1 - 1e-9):
-        yield f"run {run.pk}: used more than the share that it was settled with."
+        yield f"run {run.pk}: used more than its final share."
 
 
 def _model_faults(run: Run) -> Iterator[str]:
@@ -178,27 +179,27 @@ def _model_faults(run: Run) -> Iterator[str]:
     versions = {version.version: version for version in run.students.all()}
     digests = {number: content["digest"] for number, content in released.items()}
     if {number: version.digest for number, version in versions.items()} != digests or len(models) != len(released):
-        yield f"run {run.pk}: its student models are not those in the register."
+        yield f"run {run.pk}: its student models differ from the register."
     for number, version in sorted(versions.items()):
         files = [(version.artifact, version.digest)]
         # An ONNX file made later than the version is not in the register.
         if onnx := (renewed.get(number) or released.get(number, {})).get("onnx", version.onnx_digest):
             files.append((version.onnx, onnx))
         for artifact, recorded in files:
-            yield from _file_faults(f"run {run.pk}: the file of version {number} of its student", artifact, recorded)
+            yield from _file_faults(f"run {run.pk}: the file of student version {number}", artifact, recorded)
         if version.calibration != released.get(number, {}).get("calibration"):
-            yield f"run {run.pk}: the calibration of version {number} of its student is not the one in the register."
+            yield f"run {run.pk}: the calibration of student version {number} differs from the register."
         if card_digest(version.card) != released.get(number, {}).get("card"):
-            yield f"run {run.pk}: the card of version {number} of its student is not the one in the register."
+            yield f"run {run.pk}: the card of student version {number} differs from the register."
         if version.card.get("threshold") != renewed.get(number, {}).get("threshold"):
-            yield f"run {run.pk}: the threshold of version {number} of its student is not the one in the register."
+            yield f"run {run.pk}: the threshold of student version {number} differs from the register."
     yield from _withdrawal_faults(run)
     choices = Release.objects.filter(run=run.pk, kind=Release.Kind.CHOICE).order_by("sequence")
     last = choices.values_list("content", flat=True).last()
     by_itself = [number for number in versions if released.get(number, {}).get("published")]
     chosen = last["version"] if last else min(by_itself, default=None)
     if (run.student.version if run.student else None) != chosen:
-        yield f"run {run.pk}: the published version of its student is not the one that was chosen."
+        yield f"run {run.pk}: the published student version is not the one that was chosen."
 
 
 def _result_faults(run: Run) -> Iterator[str]:
@@ -212,14 +213,14 @@ def _result_faults(run: Run) -> Iterator[str]:
     withdrawn = [content["digest"] for content in _contents(entries, Release.Kind.WITHDRAWAL)]
     if result is None:
         if released:
-            yield f"run {run.pk}: its table is in the register, but not there."
+            yield f"run {run.pk}: its table is missing."
         return
     kept = {"digest": result.digest, "content": json_digest(result.content), "card": card_digest(result.card)}
     if released != [kept]:
-        yield f"run {run.pk}: its table is not the one in the register."
+        yield f"run {run.pk}: its table differs from the register."
     yield from _file_faults(f"run {run.pk}: the file of its table", result.artifact, result.digest)
     if withdrawn != ([result.digest] if result.is_withdrawn else []):
-        yield f"run {run.pk}: its table is withheld otherwise than the register says."
+        yield f"run {run.pk}: whether its table is withdrawn differs from the register."
 
 
 def _contents(entries: QuerySet[Release], kind: str) -> list[dict[str, Any]]:
@@ -231,7 +232,7 @@ def _withdrawal_faults(run: Run) -> Iterator[str]:
     withdrawals = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL).values_list("content", flat=True)
     withheld = run.students.filter(withdrawn_at__isnull=False).values_list("version", flat=True)
     if {content["version"] for content in withdrawals} != set(withheld):
-        yield f"run {run.pk}: the versions that were withdrawn are not those in the register."
+        yield f"run {run.pk}: its withdrawn versions differ from the register."
 
 
 def record_faults(study: Study) -> Iterator[str]:
@@ -241,14 +242,14 @@ def record_faults(study: Study) -> Iterator[str]:
         yield from _file_faults(f"dataset “{dataset.name}”: its file", dataset.artifact, dataset.digest, arrays_digest)
         private += dataset.kind == Dataset.Kind.PRIVATE
     if study.expired_at and private:
-        yield f"The private records of the study were erased, but {private} private datasets are there."
+        yield f"The private records of the study were erased, but {private} private datasets remain."
 
 
 def erasure_faults(study: Study) -> Iterator[str]:
     """Check that all erasures requested by holders were done."""
     waiting = Disposal.objects.filter(study=study, kind=Disposal.Kind.ASKED, holder__in=holders_waiting(study))
     if waiting.filter(recorded_at__lt=timezone.now() - LONGEST_WAIT).exists():
-        yield "Somebody asked for the erasure of their records more than a day ago, and it was not done."
+        yield "A person asked more than a day ago to have their records erased, but they still exist."
     gone = unstorable_holders(study, np.array(list(holders_erased_once(study.pk)), np.int64)) - holders_waiting(study)
     for dataset in Dataset.objects.filter(study=study, removed_at=None, kind=Dataset.Kind.PRIVATE):
         try:
@@ -257,9 +258,9 @@ def erasure_faults(study: Study) -> Iterator[str]:
             continue
         left = ring_load(ring_of(dataset.artifact)).has(np.array(list(gone), dtype=np.int64))
         if left.any():
-            yield f"dataset “{dataset.name}”: there is the key of somebody whose records were erased."
+            yield f"dataset “{dataset.name}”: contains the key of a person whose records were erased."
         if np.isin(owners, list(gone)).any():
-            yield f"dataset “{dataset.name}”: holds records of somebody whose records were erased."
+            yield f"dataset “{dataset.name}”: contains records of a person whose records were erased."
 
 
 def _model_digest(artifact: str) -> str:
@@ -272,7 +273,7 @@ def _file_faults(
     """Check that a file matches its recorded digest; ``digest`` computes it, by default for models and tables."""
     try:
         if digest(artifact) != recorded:
-            yield f"{which} is not the one that was recorded."
+            yield f"{which} differs from the recorded one."
     except OSError:
         yield f"{which} is missing."
 
@@ -283,7 +284,7 @@ def stray_faults(study: Study) -> Iterator[str]:
         run__in=Run.objects.filter(study=study).values("pk")
     )
     for run, entries in unknown.order_by("run").values_list("run").annotate(Count("pk")):
-        yield f"run {run}: has {entries} entries in the register, but is no run of the study."
+        yield f"run {run}: has {entries} entries in the register, but does not exist in this study."
 
 
 def batches_kept(study: Study) -> QuerySet[Batch]:
@@ -355,7 +356,7 @@ def studies_verify() -> None:
         if not _claim(study, night):
             continue  # done, or another worker is working on it
         if outcome_keep(study, checks_of(study) if study else installation_checks()):
-            logger.error("A verification found faults; auditors are told.")
+            logger.error("A verification found faults; the auditors are being notified.")
         _mail(study)
 
 

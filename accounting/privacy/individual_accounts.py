@@ -107,7 +107,7 @@ class IndividualAccounts:
             raise ValueError(f"squared_norms must have the shape ({holders},), or (Q, {holders}) as CSR, not {shape}")
         if not (norms >= 0).all():
             raise ValueError(
-                "squared_norms must not be negative or NaN; a contribution that is not a number counts as 0"
+                "squared_norms must not be negative or NaN; pass 0 for a contribution that is not a number"
             )
         sigmas = np.asarray(sigma, dtype=np.float64)
         if sigmas.shape not in [(), shape[:1] if sparse else ()]:
@@ -175,7 +175,7 @@ def available_delta(
     if draws != int(draws) or draws < 0:
         raise ValueError(f"draws must be a whole number of at least 0, not {draws}; count every noisy number")
     if not 0 <= distance <= 1:
-        raise ValueError(f"distance must lie between 0 and 1, not {distance}; it is a total variation")
+        raise ValueError(f"distance must lie between 0 and 1, not {distance}; it is a total variation distance")
     losses = list(slacks)
     if not all(0 <= slack < 1 for slack in losses):
         raise ValueError(f"slacks must lie between 0 and 1, not {losses}")
@@ -183,7 +183,7 @@ def available_delta(
     if left < SMALLEST_DELTA:
         raise ValueError(
             f"only {left:.3g} of delta {delta:g} is left for the promise, which needs {SMALLEST_DELTA:g}: release "
-            "fewer numbers, use a sampler of smaller distance, smaller slacks, or a larger delta"
+            "fewer numbers, use a sampler with a smaller distance, smaller slacks, or a larger delta"
         )
     return left
 
@@ -260,7 +260,7 @@ def _checked(name: str, values: ArrayLike) -> FloatArray:
     if array.ndim != 1:
         raise ValueError(f"{name} must have the shape (holders,), not {array.shape}")
     if not (np.isfinite(array) & (array >= 0)).all():
-        raise ValueError(f"{name} must be finite and not negative; one μ² per holder")
+        raise ValueError(f"{name} must be finite and not negative; give one μ² per holder")
     return array
 
 

@@ -149,10 +149,10 @@ def main() -> None:
     from benchmarks.cells import table
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="part", help="all if none is named")
+    parser.add_argument("parts", nargs="*", metavar="part", help="all if none is given")
     parser.add_argument("--transcripts", type=int, default=TRANSCRIPTS)
-    parser.add_argument("--plant", choices=[*sorted(FAULTS), EVERY], help="a defect, which has to be found")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the transcripts, few shadow studies")
+    parser.add_argument("--plant", choices=[*sorted(FAULTS), EVERY], help="planted defect, which the attack must find")
+    parser.add_argument("--quick", action="store_true", help="use a tenth of the transcripts and few shadow studies")
     options = parser.parse_args()
     transcripts = options.transcripts // 10 if options.quick else options.transcripts
     doubt = DOUBT / (len(CANARIES) + 3 * len(MECHANISMS))
@@ -164,7 +164,7 @@ def main() -> None:
         "copies": lambda: copies(options.quick),
     }
     if unknown := set(options.parts) - set(parts):
-        parser.error(f"there is no part {', '.join(sorted(unknown))}: choose among {', '.join(parts)}")
+        parser.error(f"unknown part {', '.join(sorted(unknown))}: choose from {', '.join(parts)}")
     broken: list[str] = []
     for part in options.parts or parts:
         with FAULTS.get(options.plant, nullcontext)():
@@ -177,8 +177,8 @@ def main() -> None:
             if part == "membership":
                 draw(rows)
     hidden = not_found(transcripts, doubt) if options.plant == EVERY else []
-    failures = [f"More can be proven than was promised: {'; '.join(broken)}."] if broken else []
-    failures += [f"Planted, and not found: {', '.join(hidden)}."] if hidden else []
+    failures = [f"The attacks proved more than was promised: {'; '.join(broken)}."] if broken else []
+    failures += [f"Planted defects that were not found: {', '.join(hidden)}."] if hidden else []
     if failures:
         sys.exit(" ".join(failures))
 

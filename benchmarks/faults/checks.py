@@ -50,7 +50,7 @@ def faults(studies: Any, counts: Counter[str], *, may_fail: bool = False) -> Ite
             counts["batches recomputed"] += 1
             counts["labels"] += batch.labels
         if missing := missing_rows(study):
-            yield f"{study.slug}: is locked, as if a backup had been restored: {missing}."
+            yield f"{study.slug}: is locked as after a restore: {missing}."
         counts["files without a row deleted"] += files_sweep(study, timedelta(0))
         used = sum(share.used or 0.0 for share in shares(study).values())
         if abs(used + share_free(study) - 1) > 1e-9:
@@ -89,6 +89,6 @@ def _run_faults(run: Any, may_fail: bool) -> Iterator[str]:
     if method_of(run).releases_labels:
         rows = sorted(run.queries.values_list("row", flat=True))
         if rows != list(range(run.position)):
-            yield f"run {run.pk}: {run.position} points were put to the vote, but {len(rows)} queries are there."
+            yield f"run {run.pk}: {run.position} points were put to the vote, but there are {len(rows)} queries."
         if run.queries.filter(label__isnull=False).count() != run.labels:
-            yield f"run {run.pk}: {run.labels} labels are told, but others are there."
+            yield f"run {run.pk}: it records {run.labels} labels, but its queries have a different number."

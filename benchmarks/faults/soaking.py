@@ -311,7 +311,7 @@ class Asking:
         wish = METHODS[number % len(METHODS)] | {
             "study": self.all[-1].slug,
             "title": f"Soak {number}",
-            "purpose": "Runs end, whatever is struck.",
+            "purpose": "Every run must end despite the faults.",
             **{f"{kind}_dataset": self.datasets[kind] for kind in ("private", "public", "test")},
         }
         made = self._until_answered("otto", "/api/v1/runs", wish, {"Idempotency-Key": f"soak-{number}"})
@@ -332,7 +332,7 @@ class Asking:
             if answer is not None and answer.status_code < 500 and answer.status_code != 429:
                 self.faults.append(f"POST {path}: {answer.status_code} {answer.text[:300]}")
                 return None
-        self.faults.append(f"POST {path} was never answered.")
+        self.faults.append(f"POST {path} got no response.")
         return None
 
     def look(self) -> None:
@@ -439,9 +439,9 @@ def soak(
                 )
                 notes.tried(kind, lambda: under.strike(kind, length))  # noqa: B023
                 time.sleep(chance.uniform(*PAUSE))
-                notes.wrong += [f"{name} ended by itself in or after: {kind}" for name in under.ended()]
+                notes.wrong += [f"{name} exited unexpectedly during or after: {kind}" for name in under.ended()]
         struck_for = time.monotonic() - begun
-        say(f"No strikes any more, after {struck_for:.0f} s.")
+        say(f"Strikes stopped after {struck_for:.0f} s.")
         checks = Checks(under, asking, steps, notes)
         checks.all()
         lived = time.monotonic() - begun
@@ -520,7 +520,7 @@ class Checks:
         """Let everything in progress end, and carry out all checks."""
         for check in (self.runs, self.programs, self.register, self.accounts):
             if not any(self.notes.tried(check.__name__, check) for _ in range(3)):
-                self.notes.wrong.append(f"the check of {check.__name__} could not be made")
+                self.notes.wrong.append(f"the check {check.__name__} could not be carried out")
 
     def runs(self) -> None:
         """Check that every run has ended."""
@@ -542,10 +542,10 @@ class Checks:
 
     def programs(self) -> None:
         """Check that every process lives and the pages report that everything responds."""
-        self.notes.wrong += [f"{name} has ended by itself" for name in self.under.ended()]
+        self.notes.wrong += [f"{name} exited unexpectedly" for name in self.under.ended()]
         self.found["processes alive"] = [name for name, each in self.under.programs.items() if each.is_alive]
         if not self.under.ready_wait(60):
-            self.notes.wrong.append("the site does not say that it is ready")
+            self.notes.wrong.append("the site does not report that it is ready")
 
     def register(self) -> None:
         """Check that runs, register and accounts of the hub's own studies agree."""
@@ -556,7 +556,7 @@ class Checks:
         wrong = list(faults(self.asking, counts, may_fail=True))
         made = Run.objects.filter(study__in=self.asking.all).count()
         if made != self.asking.proposed:
-            wrong.append(f"{self.asking.proposed} proposals were answered, but {made} runs are there")
+            wrong.append(f"{self.asking.proposed} proposals were answered, but there are {made} runs")
         self.found["counts"] = dict(counts)
         self.notes.wrong += wrong
 

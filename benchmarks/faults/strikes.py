@@ -167,7 +167,7 @@ class Strikes:
         times = deed.done() - before
         possible = {1} if status == deed.accepted else {0, 1}
         if times not in possible:
-            self.faults.append(f"{deed.name} was answered with {status}, and was done {times} times.")
+            self.faults.append(f"{deed.name} was answered with {status} and carried out {times} times.")
 
     # --- Database, broker, disk -------------------------------------------------------------------------------------
 

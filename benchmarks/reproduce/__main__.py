@@ -25,13 +25,13 @@ def main() -> None:
     from benchmarks.reproduce.results import keep, kept, measured
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help="all if none is named")
-    parser.add_argument("--quick", action="store_true", help="few cases and draws; keeps nothing")
-    parser.add_argument("--list", action="store_true", help="say which tables there are")
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="all if none is given")
+    parser.add_argument("--quick", action="store_true", help="few cases and draws; stores nothing")
+    parser.add_argument("--list", action="store_true", help="list the tables")
     parser.add_argument("--document", action="store_true", help="write docs/reproduction.md from the results")
     options = parser.parse_args()
     if unknown := [name for name in options.tables if name not in TABLES]:
-        parser.error(f"there is no table {', '.join(unknown)}: choose among {', '.join(TABLES)}")
+        parser.error(f"unknown table {', '.join(unknown)}: choose from {', '.join(TABLES)}")
     if options.list:
         for table in TABLES.values():
             print(f"{table.name:18} {table.title}")

@@ -38,7 +38,7 @@ def data_dir() -> Path:
     folder = Path(os.environ.get("IPATE_DATA_DIR") or beside)
     if not folder.is_dir():
         raise DataMissing(
-            "There are no real data here: set IPATE_DATA_DIR to a folder with mnist/, adult/, diabetes130/ and "
+            "Real data are missing: set IPATE_DATA_DIR to a folder with mnist/, adult/, diabetes130/ and "
             "pate_votes/. learning/formats/catalogue.py names the files of the first three, their sources and "
             f"checksums; the votes are mnist_250_teachers.npy and adult_250_teachers.npy from {SOURCE}."
         )

@@ -130,15 +130,15 @@ def outlook(document: Mapping[str, Any]) -> str:
     pairs = [
         ("Share of every cap", None if share is None else f"{100 * share:.4g} %"),
         ("People", document["people"]),
-        (f"Most {unit}", document["amount"]),
-        (f"Least {unit} that budgets allow", affordable),
+        (f"Maximum number of {unit}", document["amount"]),
+        (f"Minimum number of {unit} that budgets allow", affordable),
         (f"Released {unit}", result and result["amount"]),
         ("Expected minutes", minutes),
         ("Minutes", result and result["minutes"]),
     ]
     names = ("name", "people", "promised", "most", "used")
     costs = [tuple(each[name] for name in names) for each in document["costs"]]
-    head = ("Group", "People", "Promised ε", "Most ε of this run", "Used ε")
+    head = ("Group", "People", "Promised ε", "Largest ε of this run", "Used ε")
     return facts(pairs) + table(head, costs) + items(document["doubts"])
 
 

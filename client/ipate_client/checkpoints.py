@@ -77,7 +77,7 @@ def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], 
         CheckpointError: the proof does not show that the leaf is in the tree.
     """
     if not 0 <= index < size:
-        raise CheckpointError("The proof names a place outside of the tree.")
+        raise CheckpointError("The proof's index lies outside the tree.")
     place, last, node = index, size - 1, leaf
     for sibling in path:
         if last == 0:
@@ -90,7 +90,7 @@ def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], 
             node = _node(node, sibling)
         place, last = place >> 1, last >> 1
     if last or node != root:
-        raise CheckpointError("The proof does not lead to the root hash: the content or the tree is another.")
+        raise CheckpointError("The proof does not lead to the root hash: the content or the tree differs.")
 
 
 def verify_consistency(earlier: Checkpoint, later: Checkpoint, path: Sequence[bytes]) -> None:
@@ -100,25 +100,25 @@ def verify_consistency(earlier: Checkpoint, later: Checkpoint, path: Sequence[by
         CheckpointError: the proof does not show this.
     """
     if earlier.origin != later.origin:
-        raise CheckpointError("The checkpoints are of different logs.")
+        raise CheckpointError("The checkpoints belong to different logs.")
     if not 0 < earlier.size <= later.size:
-        raise CheckpointError("The later checkpoint is of fewer entries than the earlier one.")
+        raise CheckpointError("The later checkpoint has fewer entries than the earlier one.")
     if earlier.size == later.size:
         if path or earlier.root != later.root:
-            raise CheckpointError("Two checkpoints of the same size differ: the log was presented in two versions.")
+            raise CheckpointError("Two checkpoints of the same size differ: there are two versions of the log.")
         return
     nodes = list(path)
     if earlier.size & (earlier.size - 1) == 0:
         nodes.insert(0, earlier.root)
     if not nodes:
-        raise CheckpointError("The proof of consistency is empty.")
+        raise CheckpointError("The consistency proof is empty.")
     place, last = earlier.size - 1, later.size - 1
     while place & 1:
         place, last = place >> 1, last >> 1
     old = new = nodes[0]
     for sibling in nodes[1:]:
         if last == 0:
-            raise CheckpointError("The proof of consistency is too long.")
+            raise CheckpointError("The consistency proof is too long.")
         if place & 1 or place == last:
             old, new = _node(sibling, old), _node(sibling, new)
             while place and not place & 1:
@@ -127,7 +127,7 @@ def verify_consistency(earlier: Checkpoint, later: Checkpoint, path: Sequence[by
             new = _node(new, sibling)
         place, last = place >> 1, last >> 1
     if last or old != earlier.root or new != later.root:
-        raise CheckpointError("The later checkpoint does not extend the earlier one: the log was written anew.")
+        raise CheckpointError("The later checkpoint does not extend the earlier one: the log was rewritten.")
 
 
 # --- Signed notes ----------------------------------------------------------------------------------------------------
@@ -137,12 +137,12 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise CheckpointError(f"This is no base64: {text[:60]}") from None
+        raise CheckpointError(f"This is not valid base64: {text[:60]}") from None
 
 
 def _hash(text: str) -> bytes:
     if len(content := _decoded(text)) != 32:
-        raise CheckpointError(f"This is no SHA-256 hash: {text[:60]}")
+        raise CheckpointError(f"This is not a SHA-256 hash: {text[:60]}")
     return content
 
 
@@ -153,14 +153,14 @@ def _keys(keys: Iterable[str]) -> dict[tuple[str, bytes], bytes]:
         try:
             name, number, encoded = key.strip().split("+", 2)
         except ValueError:
-            raise CheckpointError(f"A public key has the form NAME+ID+KEY; this has not: {key[:80]}") from None
+            raise CheckpointError(f"A public key has the form NAME+ID+KEY, unlike this: {key[:80]}") from None
         material = _decoded(encoded)
         identifier = hashlib.sha256(name.encode() + b"\n" + material).digest()[:4]
         if len(material) != 33 or material[:1] != _ED25519 or identifier.hex() != number:
-            raise CheckpointError(f"This public key is not whole, or is not of Ed25519: {key[:80]}")
+            raise CheckpointError(f"This public key is incomplete or not an Ed25519 key: {key[:80]}")
         by_name[name, identifier] = material[1:]
     if not by_name:
-        raise CheckpointError("Name a public key.")
+        raise CheckpointError("Give a public key.")
     return by_name
 
 
@@ -181,7 +181,7 @@ def verify_checkpoint(text: str, keys: str | Iterable[str]) -> Checkpoint:
     blocks = [block.strip("\n") for block in text.replace("\r\n", "\n").split("\n\n")]
     place = next((n for n, block in enumerate(blocks) if n and block.startswith("\u2014 ")), None)
     if place is None:
-        raise CheckpointError("There is no signed checkpoint in this text.")
+        raise CheckpointError("This text contains no signed checkpoint.")
     body = blocks[place - 1] + "\n"
     verified = False
     for line in blocks[place].split("\n"):
@@ -199,7 +199,7 @@ def verify_checkpoint(text: str, keys: str | Iterable[str]) -> Checkpoint:
         raise CheckpointError("The checkpoint is not signed with this key.")
     lines = body.split("\n")
     if len(lines) < 4 or not lines[0] or not (lines[1].isascii() and lines[1].isdigit()):
-        raise CheckpointError("What is signed is no checkpoint.")
+        raise CheckpointError("The signed text is not a checkpoint.")
     return Checkpoint(lines[0], int(lines[1]), _hash(lines[2]))
 
 
@@ -222,7 +222,7 @@ def verify_extension(text: str, earlier: Checkpoint, keys: str | Iterable[str]) 
     begin = next((n for n, line in enumerate(lines) if line.startswith("old ")), None)
     if begin is None or lines[begin] != f"old {earlier.size}":
         raise CheckpointError(
-            f"The proof does not begin at the checkpoint of {earlier.size} entries: check each one between them."
+            f"The proof does not start at the checkpoint of {earlier.size} entries. Check those in between one by one."
         )
     end = lines.index("", begin)
     verify_consistency(earlier, later, [_hash(line) for line in lines[begin + 1 : end]])
@@ -255,7 +255,7 @@ def verify_decision(
     """
     try:
         if proof["schema"] != SCHEMA:
-            raise CheckpointError(f"This is no proof of the form “{SCHEMA}”.")
+            raise CheckpointError(f"This is not a proof in the format “{SCHEMA}”.")
         leaf = leaf_hash(bytes.fromhex(proof["nonce"]) + proof["content"].encode())
         content, entry = json.loads(proof["content"]), json.loads(proof["entry"])
         path = [_hash(line) for line in proof["path"]]
@@ -269,9 +269,12 @@ def verify_decision(
     head = _verify_log_proof(log, leaf_hash(proof["entry"].encode()), keys)
     if checkpoint is not None and checkpoint != head:
         raise CheckpointError(
-            f"The proof is under another checkpoint ({head.size} entries) than the one that was given "
+            f"The proof is for a different checkpoint ({head.size} entries) than the given one "
             f"({checkpoint.size} entries)."
-            + (" Two of one size that differ: the log was presented in two versions." * (checkpoint.size == head.size))
+            + (
+                " They have the same size but differ: there are two versions of the log."
+                * (checkpoint.size == head.size)
+            )
         )
     if receipt is not None:
         _receipt_check(receipt, content)
@@ -284,7 +287,7 @@ def _verify_log_proof(text: str, leaf: bytes, keys: str | Iterable[str]) -> Chec
     lines = head.split("\n")
     index = lines[1].removeprefix("index ") if len(lines) > 1 and lines[1].startswith("index ") else ""
     if lines[0] != _LOG_PROOF or not (index.isascii() and index.isdigit()):
-        raise CheckpointError(f"The proof of the log's entry is not of the form {_LOG_PROOF}.")
+        raise CheckpointError(f"The log proof is not in the format {_LOG_PROOF}.")
     checkpoint = verify_checkpoint("\n\n" + note, keys)
     path = [_hash(line) for line in lines[2:]]
     verify_inclusion(leaf, int(index), checkpoint.size, path, checkpoint.root)
@@ -297,16 +300,16 @@ def _receipt_check(receipt: dict[str, Any], content: dict[str, Any]) -> None:
         events = [{**event, **event["extension"]} for event in receipt["consent_record"]["events"]]
         notice = receipt["consent_record"]["pii_processing"]["privacy_notice"]
     except (KeyError, TypeError):
-        raise CheckpointError("The receipt cannot be read. Save it as JSON on its page.") from None
+        raise CheckpointError("The receipt cannot be read. Download it as JSON from its page.") from None
     same = [event for event in events if event["event_time"] == content["event_time"]]
     if not same:
-        raise CheckpointError("The receipt has no decision of this moment: the proof is of another decision.")
+        raise CheckpointError("The receipt has no decision at this time: the proof is for another decision.")
     shared = {**same[0], "study": content["study"], "privacy_notice_sha256": content["privacy_notice_sha256"]}
     if same[0] is events[-1] and notice and content["privacy_notice_sha256"]:
         shared["privacy_notice_sha256"] = notice["sha256"]
     wrong = sorted(name for name, value in content.items() if value != shared.get(name))
     if wrong:
-        raise CheckpointError(f"The receipt says something else than the record: {', '.join(wrong)}.")
+        raise CheckpointError(f"The receipt differs from the record in: {', '.join(wrong)}.")
 
 
 # --- Ed25519 (RFC 8032, section 5.1.7) --------------------------------------------------------------------------------
@@ -387,7 +390,7 @@ def _document(path: str) -> dict[str, Any]:
             raise
         document = None
     if not isinstance(document, dict):
-        raise CheckpointError(f"{path} is no JSON document.")
+        raise CheckpointError(f"{path} is not a JSON document.")
     return document
 
 
@@ -400,41 +403,43 @@ def _report(options: argparse.Namespace) -> str:
     """Return the result of the verification in words. Raises CheckpointError."""
     if options.what == "checkpoint":
         if options.after is None:
-            return f"{_summary(verify_checkpoint(_read(options.file), options.key))}\nThe signature is right."
+            return f"{_summary(verify_checkpoint(_read(options.file), options.key))}\nThe signature is valid."
         earlier = verify_checkpoint(_read(options.after), options.key)
         later = verify_extension(_read(options.file), earlier, options.key)
-        return f"{_summary(later)}\nThe signature is right, and it extends the checkpoint of {earlier.size} entries."
+        return f"{_summary(later)}\nThe signature is valid, and it extends the checkpoint of {earlier.size} entries."
     checkpoint = verify_checkpoint(_read(options.checkpoint), options.key) if options.checkpoint else None
     receipt = _document(options.receipt) if options.receipt else None
     decision = verify_decision(_document(options.file), options.key, receipt=receipt, checkpoint=checkpoint)
     lines = [f"  {name}: {value}" for name, value in decision.content.items()]
     return "\n".join(
         [
-            "The decision on record:",
+            "The recorded decision:",
             *lines,
-            f"It is under the checkpoint of {decision.at}.",
+            f"It is covered by the checkpoint of {decision.at}.",
             _summary(decision.checkpoint),
-            "It is the checkpoint that you gave."
+            "This is the checkpoint that you gave."
             if checkpoint
-            else "Compare these lines with the checkpoint that was mailed to the auditors and the ethics committee.",
-            *(["The receipt says the same."] if receipt else []),
+            else "Compare these lines with the checkpoint that was emailed to the auditors and the ethics committee.",
+            *(["The receipt agrees with it."] if receipt else []),
         ]
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(description="Verify checkpoints of iPATE and decisions under them.")
+    parser = argparse.ArgumentParser(description="Verify iPATE checkpoints and the decisions that they cover.")
     kinds = parser.add_subparsers(dest="what", required=True)
-    decision = kinds.add_parser("decision", help="verify that a decision is under a checkpoint")
-    decision.add_argument("file", help="the proof (JSON), downloaded beside the receipt")
+    decision = kinds.add_parser("decision", help="verify that a checkpoint covers a decision")
+    decision.add_argument("file", help="the proof (JSON), downloaded with the receipt")
     decision.add_argument("--receipt", help="the receipt (JSON)")
-    decision.add_argument("--checkpoint", help="a checkpoint that came another way, such as a saved mail")
+    decision.add_argument("--checkpoint", help="a checkpoint received another way, such as a saved email")
     checkpoint = kinds.add_parser("checkpoint", help="verify a checkpoint")
-    checkpoint.add_argument("file", help="the checkpoint, such as a saved mail")
+    checkpoint.add_argument("file", help="the checkpoint, such as a saved email")
     checkpoint.add_argument("--after", help="an earlier checkpoint, which it must extend")
     for each in (decision, checkpoint):
-        each.add_argument("--key", action="append", required=True, help="the public key; several where it was changed")
+        each.add_argument(
+            "--key", action="append", required=True, help="the public key; repeat it if the key was changed"
+        )
     options = parser.parse_args(arguments)
     try:
         report = _report(options)

@@ -122,7 +122,7 @@ class Connection:
                 continue
             digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
             if response.headers.get("Repr-Digest", f"sha-256=:{digest}:") != f"sha-256=:{digest}:":
-                raise ValueError("The file differs from what the site says of it: fetch it again.")
+                raise ValueError("The file does not match the site's digest. Download it again.")
             return bytes(content)
 
 
@@ -189,7 +189,7 @@ def _successful(response: httpx.Response) -> httpx.Response:
     """Return a response with a status from 200 to 299. Raises ProblemError."""
     if response.is_redirect:
         place = response.headers["Location"]
-        text = f"The site sends this request on to {place}, which the client does not follow. Give the site's address"
+        text = f"The site redirects to {place}, which the client does not follow. Give the site's address"
         raise ProblemError(
             response.status_code, f"{text} as it appears there, such as https:// instead of http://.", []
         )
@@ -209,5 +209,5 @@ def at(*parts: str | int) -> str:
     """
     for part in map(str, parts):
         if part.strip(".") == "":
-            raise ValueError(f"“{part}” is no name or id.")
+            raise ValueError(f"“{part}” is not a name or id.")
     return "/".join(quote(str(part), safe="") for part in parts)

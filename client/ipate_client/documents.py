@@ -392,7 +392,7 @@ def slug_of(study: Study | str) -> str:
 
 def _site(connection: Connection | None) -> Site:
     if connection is None:
-        raise ValueError("This was not fetched from a site: use Site.study or Site.run.")
+        raise ValueError("This object does not come from a site. Use Site.study or Site.run.")
     return cast("Site", connection)
 
 

@@ -144,7 +144,7 @@ def _yaml(value: Any) -> str:
 
 def _statement(privacy: Mapping[str, Any]) -> str:
     if not privacy["groups"] or privacy["epsilon"] is None:
-        return f"{privacy['note'] or 'The card states no promise of privacy.'}\n"
+        return f"{privacy['note'] or 'The card states no privacy promise.'}\n"
     delta = f", δ = {privacy['delta']:g}" if "delta" in privacy else ""
     unit, neighbours = privacy.get("unit", "data holder"), privacy.get("neighbours", "")
     rows = "".join(f"| {group.get('level', '')} | {group['epsilon']:g} |\n" for group in privacy["groups"])
@@ -154,7 +154,7 @@ def _statement(privacy: Mapping[str, Any]) -> str:
 
 def _evaluated(evaluation: Mapping[str, Any]) -> str:
     majority = (evaluation.get("majority") or {}).get("share")
-    beside = "" if majority is None else f"; always naming the most frequent class: {majority:g}"
+    beside = "" if majority is None else f"; always predicting the most frequent class: {majority:g}"
     return f"## Evaluation\n\nAccuracy on the study's test dataset: {evaluation['accuracy']:g}{beside}.\n"
 
 

@@ -120,7 +120,7 @@ class LocalModel(ABC):
         *labels, values = self._session.run(None, inputs)
         refused = np.flatnonzero(np.isnan(values).any(axis=1))
         if len(refused):  # the file does not list the codes that the schema needs
-            raise RowsError("The model does not take this row.", "Correct its codes.", row=int(refused[0]) + 1)
+            raise RowsError("The model cannot use this row.", "Correct its codes.", row=int(refused[0]) + 1)
         answers = labels[0] if labels else self._answers(values)
         return Predictions(self.columns, answers, values, outside(self.schema, inputs, len(values)))
 
@@ -157,7 +157,7 @@ class LocalModel(ABC):
     def feature_names_in_(self) -> npt.NDArray[np.object_]:
         """Names of the input columns; images have none."""
         if self.schema["kind"] == "image":
-            raise AttributeError("Images have no names of features.")
+            raise AttributeError("Images have no feature names.")
         return np.array([column["name"] for column in features_of(self.schema)], object)
 
     @property
@@ -178,7 +178,9 @@ class LocalModel(ABC):
     def set_params(self: Self, **params: Any) -> Self:
         """Replace the file with another one for the same kind of model."""
         if unknown := sorted(params.keys() - {"content"}):
-            raise ValueError(f"Invalid parameter {unknown[0]!r} for {type(self).__name__}: it has “content” alone.")
+            raise ValueError(
+                f"Invalid parameter {unknown[0]!r} for {type(self).__name__}: its only parameter is “content”."
+            )
         if params:
             self.__dict__.clear()  # including cached values from the previous file
             self.content = params["content"]

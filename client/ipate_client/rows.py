@@ -77,7 +77,7 @@ def _sendable(rows: Rows, names: Iterable[str] | None) -> list[Any]:
             )
         return [dict(zip(known, map(_plain, row))) for row in rows.tolist()]
     if isinstance(rows, (Mapping, str)) or getattr(rows, "ndim", 1) == 0:
-        raise RowsError("The rows are no list.", "Give a list of rows, even if there is only one.")
+        raise RowsError("The rows are not a list.", "Give a list of rows, even if there is only one.")
     return [_plain(row) for row in rows]
 
 
@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Decimal):
         return _plain(float(value))
-    raise TypeError(f"A value is of the type {type(value).__name__}: write it as a number or a text.")
+    raise TypeError(f"A value has the type {type(value).__name__}: give it as a number or a string.")
 
 
 def model_inputs(schema: Mapping[str, Any], codes: Mapping[str, Any], rows: Rows) -> Inputs:
@@ -165,7 +165,7 @@ def _images(schema: Mapping[str, Any], rows: Rows) -> npt.NDArray[np.float32]:
         try:
             pixels = np.asarray(image, np.float32)
         except (TypeError, ValueError, OverflowError):
-            raise RowsError("The image is no grid of numbers.", remedy, row=place) from None
+            raise RowsError("The image is not a grid of numbers.", remedy, row=place) from None
         if pixels.shape != shape:
             size = " × ".join(map(str, pixels.shape)) or "one number"
             raise RowsError(f"The image measures {size}.", remedy, row=place)

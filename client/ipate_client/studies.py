@@ -177,7 +177,7 @@ class Studies(Connection):
             if state["state"] not in ("checking", "importing"):
                 return state
             if until is not None and time.monotonic() > until:
-                raise TimeoutError(f"The import {begun['id']} is not done yet.")
+                raise TimeoutError(f"The import {begun['id']} has not finished yet.")
             time.sleep(every)
 
     def discard_import(self, study: Study | str, number: str) -> None:

@@ -34,6 +34,6 @@ def signature_verify(
     content = timestamp.encode() + b"." + body
     expected = "v1=" + hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
     if not hmac.compare_digest(expected.encode(), lowered.get("x-ipate-signature", "").encode()):
-        raise SignatureError("The signature is not the site's: the secret is another, or the message was changed.")
+        raise SignatureError("The signature is wrong: the secret is a different one, or the message was changed.")
     if abs((time.time() if now is None else now) - int(timestamp)) > tolerance:
         raise SignatureError("The message is too old, or the clocks differ.")

@@ -155,12 +155,12 @@ def _faults(name: str, rows: Sequence[dict[str, Any]], recorded: Iterator[dict[s
     for given in rows:
         row = next(recorded, None)
         if row is None:
-            yield f"{name} {given.get('sequence')}: the records end before it; rows are missing there."
+            yield f"{name} {given.get('sequence')}: is not in the records, which end before it."
             return
         compared = [column for column in row if column in given or column not in _ADDED]
         wrong = [column for column in compared if _text(given.get(column)) != _text(row[column])]
         if wrong:
-            yield f"{name} {row['sequence']}: {', '.join(wrong)} in the file is not what is on record."
+            yield f"{name} {row['sequence']}: {', '.join(wrong)} in the file differs from the record."
 
 
 def _text(value: Any) -> str:

@@ -233,7 +233,7 @@ class HolderStatus:
         return " ".join(sentence for sentence in self.sentences if sentence not in promise_sentences)
 
     def _lapsed(self, lapse: Lapse) -> list[str]:
-        assert self.current is not None, "what has lapsed was decided"
+        assert self.current is not None, "only a decision can lapse"
         values = {"level": self.current.get_level_display()}
         if lapse == Lapse.DEATH:
             return [_("The records are no longer used, because we have recorded that this person has died.")]

@@ -274,7 +274,7 @@ class Entry:
         """Time used to sort the entry: the first use of the records, or the publication."""
         if self.use:
             return self.use.since
-        assert self.result is not None, "an entry is about a use or a result"
+        assert self.result is not None, "an entry describes a use or a result"
         return self.result.published_at
 
     @property

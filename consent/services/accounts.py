@@ -177,16 +177,16 @@ def account_faults() -> Iterator[str]:
         if kind in kinds:
             name, value = kinds[kind]
             if known[name] == value:
-                yield f"account {user}: {kind} is on record, but it was so already."
+                yield f"account {user}: {kind} was recorded although nothing had changed."
             known[name] = value
     unusual = Q(is_active=False) | Q(is_staff=True) | Q(is_superuser=True) | Q(administrator__isnull=False)
     held = _standings(unusual | Q(pk__in=list(recorded)))
     for user in sorted(recorded.keys() - held.keys()):
-        yield f"account {user}: is on record, but is not there, and was not deleted on record."
+        yield f"account {user}: is missing, but no record shows that it was deleted."
     for user, now in sorted(held.items()):
         for name in _STANDING:
             if now[name] != recorded.get(user, _USUAL)[name]:
-                yield f"account {user}: {name} is not what was recorded."
+                yield f"account {user}: {name} differs from the record."
 
 
 def _administrator_check(acting_user: AbstractBaseUser | None) -> None:
@@ -228,7 +228,7 @@ def account_invite(*, user: User, acting_user: AbstractBaseUser | None) -> None:
     """
     _administrator_check(acting_user)
     if not staff_waiting().filter(pk=user.pk).exists():
-        raise PermissionDenied(f"The account {user.pk} is in use, or was not made by an administrator.")
+        raise PermissionDenied(f"The account {user.pk} is in use, or was not created by an administrator.")
     _record(user, AccountChange.Kind.INVITED, acting_user)
     mails_send("account_made", [user.pk], about=get_language())
 
@@ -283,15 +283,15 @@ def _of_staff_check(user: User, acting_user: User | None) -> None:
     """Refuse users who are not administrators, and accounts that nobody may close here. Raises PermissionDenied."""
     _administrator_check(acting_user)
     if not staff().filter(pk=user.pk).exists():
-        raise PermissionDenied(f"The account {user.pk} is no account of staff.")
+        raise PermissionDenied(f"The account {user.pk} is not a staff account.")
     if acting_user is None or acting_user.is_superuser:
         return
     if user.is_superuser:
-        raise PermissionDenied("Only superusers close and open accounts of superusers.")
+        raise PermissionDenied("Only superusers may close or reopen a superuser's account.")
     operated = Membership.objects.filter(user=acting_user, role=Role.OPERATOR).values("study")
     oversees = Membership.objects.filter(user=user, study__in=operated, role__in=WATCHING)
     if oversees.exists():
-        raise PermissionDenied("Who operates a study closes no account of those who oversee it.")
+        raise PermissionDenied("Operators of a study may not close the accounts of people who oversee it.")
 
 
 def _sessions_end(user: User) -> None:
@@ -318,7 +318,7 @@ def administrator_set(*, user: User, appointed: bool, acting_user: User | None) 
         PermissionDenied: ``acting_user`` is not a superuser.
     """
     if acting_user is not None and not acting_user.is_superuser:
-        raise PermissionDenied("Only superusers say who administers the installation.")
+        raise PermissionDenied("Only superusers may appoint administrators.")
     with standing_record(user, acting_user=acting_user):
         if appointed:
             Administrator.objects.get_or_create(user=user)

@@ -182,7 +182,7 @@ def change_faults(study: Study) -> Iterator[str]:
             for model in recorded_models():
                 yield from _row_faults(chain, model, study, recorded)
             for label, row in recorded:
-                yield f"{_name(label)} {row}: is on record, but gone, and nobody is on record as having removed it."
+                yield f"{_name(label)} {row}: is missing, and no record shows who removed it."
 
 
 def _fold(recorded: dict[tuple[str, str], dict[str, Any]], change: Change) -> Iterator[str]:
@@ -191,13 +191,13 @@ def _fold(recorded: dict[tuple[str, str], dict[str, Any]], change: Change) -> It
     known = recorded.get(key)
     begins = change.before or {}
     if (change.before is None) == (known is not None):
-        yield f"{_name(change.model)} {change.row}: change {change.sequence} does not follow the one before it."
+        yield f"{_name(change.model)} {change.row}: change {change.sequence} does not follow the previous one."
     elif known is not None:
         for field, value in begins.items():
             if field in known and known[field] != value:
                 yield (
-                    f"{_name(change.model)} {change.row}: before change {change.sequence}, {field} was not what was "
-                    f"recorded."
+                    f"{_name(change.model)} {change.row}: before change {change.sequence}, {field} differed from the "
+                    f"record."
                 )
     if change.after is None:
         recorded.pop(key, None)
@@ -217,7 +217,7 @@ def _row_faults(
         values, known = _part(state, fields), recorded.pop((label, str(pk)), None)
         if known is None:
             if values is not None:
-                yield f"{_name(label)} {pk}: nobody is on record as having added it."
+                yield f"{_name(label)} {pk}: no record shows who added it."
             continue
         for field in fields:
             value = (values or {}).get(field)
@@ -226,7 +226,7 @@ def _row_faults(
             else:
                 same = _is_sealed(known[field], model, pk, field, value) if is_sealed else known[field] == value
             if not same:
-                yield f"{_name(label)} {pk}: {field} is not what was recorded."
+                yield f"{_name(label)} {pk}: {field} differs from the record."
 
 
 def _name(label: str) -> str:

@@ -145,7 +145,7 @@ def state_of(checkpoint: Checkpoint) -> State:
     """
     if not checkpoint.key:
         raise CheckpointError(
-            f"Checkpoint {checkpoint.number}: what it commits to was lost when a backup was restored."
+            f"Checkpoint {checkpoint.number}: the key to its records was lost when a backup was restored."
         )
     try:
         state = State.of(bytes.fromhex(checkpoint.key), _rows(checkpoint.heads))
@@ -154,8 +154,8 @@ def state_of(checkpoint: Checkpoint) -> State:
         same = False
     if not same:
         raise CheckpointError(
-            f"Checkpoint {checkpoint.number}: the records are not those that were there on {checkpoint.day}; rows were "
-            "changed, removed, reordered or added behind it."
+            f"Checkpoint {checkpoint.number}: the records differ from those of {checkpoint.day}; rows were changed, "
+            "removed, reordered or inserted."
         )
     return state
 
@@ -188,7 +188,7 @@ def signing_key() -> SigningKey:
     path = Path(settings.CHECKPOINT_KEY_FILE)
     try:
         if path.stat().st_mode & 0o077:
-            raise CheckpointError(f"Others than its owner can use the private key {path}: chmod 600 it.")
+            raise CheckpointError(f"Other users can read the private key {path}: run chmod 600 on it.")
         key = SigningKey.parsed(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"The private key {path} cannot be read ({type(error).__name__}).") from error
@@ -196,8 +196,8 @@ def signing_key() -> SigningKey:
         raise CheckpointError(f"{path}: {error}") from error
     if key.public not in settings.CHECKPOINT_KEYS:
         raise CheckpointError(
-            f"Nobody could check what this key signs: put its public key first in IPATE_CHECKPOINT_KEYS, for all "
-            f"processes: {key.public}"
+            f"Signatures of this key could not be checked: put its public key first in IPATE_CHECKPOINT_KEYS, for "
+            f"all processes: {key.public}"
         )
     return key
 
@@ -217,7 +217,7 @@ def checkpoint_make(*, key: SigningKey, adopted: bool = False) -> Checkpoint | N
     """
     taken = _adopt() if adopted else 0
     if faults := [*log_faults(), *second_place_faults(), *_all_faults()]:
-        raise CheckpointError("\n".join(["No checkpoint is signed:", *faults]))
+        raise CheckpointError("\n".join(["No checkpoint was signed:", *faults]))
     now = timezone.now().astimezone(UTC)
     made = None
     if not Checkpoint.objects.filter(day=now.date()).exists():
@@ -291,13 +291,13 @@ def _adopt() -> int:
     leaves, last = _leaves(list(Checkpoint.objects.all())), Checkpoint.objects.count()
     missing = sorted(number for number in _copied() if number > last)
     if not missing:
-        raise CheckpointError("The second place has no checkpoint that the database has forgotten.")
+        raise CheckpointError("The second location has no checkpoint that the database lacks.")
     rows = []
     for number in missing:
         note, entry = _copy_read(number)
         leaves.append(leaf_hash(entry.encode()))
         if number != len(leaves) or not _is_head_noted(note, number, root(leaves)):
-            raise CheckpointError(f"Checkpoint {number} in the second place does not extend those in the database.")
+            raise CheckpointError(f"Checkpoint {number} at the second location does not extend those in the database.")
         day = datetime.fromisoformat(json.loads(entry)["at"]).date()
         rows.append(Checkpoint(number=number, day=day, entry=entry, note=note))
     Checkpoint.objects.bulk_create(rows)
@@ -324,9 +324,7 @@ def log_faults(keys: Sequence[str] = ()) -> Iterator[str]:
             yield f"Checkpoint {expected} is missing."
             return
         if not _is_head_noted(checkpoint.note, expected, own, keys):
-            yield (
-                f"Checkpoint {expected} is not what was signed, or is not signed with a key of IPATE_CHECKPOINT_KEYS."
-            )
+            yield (f"Checkpoint {expected} was changed, or is not signed with a key in IPATE_CHECKPOINT_KEYS.")
             return
 
 
@@ -336,13 +334,13 @@ def second_place_faults() -> Iterator[str]:
     copied = _copied()
     if copied and (last := max(copied)) > len(entries):
         yield (
-            f"Checkpoint {last} was signed, but the database ends with checkpoint {len(entries)}: it was put back to "
-            "an earlier state. If you have restored a backup, sign with ipate checkpoint_sign --after-restore."
+            f"Checkpoint {last} was signed, but the database ends with checkpoint {len(entries)}: it was "
+            "restored to an earlier state. If you restored a backup, sign with ipate checkpoint_sign --after-restore."
         )
     for number in sorted(copied & set(entries)):
         _note, entry = _copy_read(number)
         if entry != entries[number]:
-            yield f"Checkpoint {number} in the second place is another than in the database."
+            yield f"Checkpoint {number} at the second location differs from the one in the database."
 
 
 def rows_faults(study: Study | None) -> Iterator[str]:
@@ -362,8 +360,8 @@ def rows_faults(study: Study | None) -> Iterator[str]:
         for sequence, (hash, checkpoint) in ends.items():
             if hashes.get(sequence) != hash:
                 yield (
-                    f"{model._meta.verbose_name_plural}: rows that were there at the checkpoint of {checkpoint.day} "
-                    "are gone, or are others."
+                    f"{model._meta.verbose_name_plural}: rows covered by the checkpoint of {checkpoint.day} "
+                    "were removed or changed."
                 )
                 break
 
@@ -391,17 +389,17 @@ def note_faults(text: str, keys: list[str]) -> Iterator[str]:
         lines = note_text(note_in(text), keys).split("\n")
         number, root_hash = int(lines[1]), lines[2]
     except (NoteError, ValueError, IndexError) as error:
-        yield f"This is no checkpoint that one of the keys has signed ({error})."
+        yield f"This is not a checkpoint signed with one of the keys ({error})."
         return
     checkpoints = list(Checkpoint.objects.filter(number__lte=number))
     if len(checkpoints) < number:
         yield (
             f"Checkpoint {number} was signed, but the database ends with checkpoint {Checkpoint.objects.count()}: it "
-            "was put back to an earlier state."
+            "was restored to an earlier state."
         )
         return
     if _base64(root(_leaves(checkpoints))) != root_hash:
-        yield f"Checkpoint {number} is another in the database: its log was written anew, or shown in two versions."
+        yield f"Checkpoint {number} differs from the one in the database: its log was rewritten, or has two versions."
         return
     try:
         state_of(checkpoints[-1])

@@ -465,18 +465,18 @@ def form_faults(study: Study) -> Iterator[str]:
     for newest in ConsentForm.chain(study.pk).select_related("proposal"):
         who, proposal = f"version {newest.version} of the form", newest.proposal
         if newest.digest != form_digest(newest.texts, newest.facts):
-            yield f"{who}: its digest is not that of its texts and facts."
+            yield f"{who}: its digest does not match its texts and facts."
         proposed = (proposal.digest, proposal.renewal, proposal.objection_until, proposal.proposed_by_id)
         if proposed != (newest.digest, newest.renewal, newest.objection_until, newest.proposed_by_id):
-            yield f"{who}: is not what was proposed."
+            yield f"{who}: differs from its proposal."
         if newest.objection_until is not None and newest.published_at < newest.objection_until:
-            yield f"{who}: a correction that came into force before the time for objections was over."
+            yield f"{who}: a correction that came into force before the objection period ended."
         if Remark.objects.filter(form=proposal, kind=Remark.Kind.REJECTION, made_at__lt=newest.published_at).exists():
-            yield f"{who}: was published though it was rejected."
+            yield f"{who}: was published although it was rejected."
     if newest is not None:
         facts = facts_of(study)
         if study.is_closed:  # closing a study may set an earlier last day
             facts["retention_until"] = newest.facts["retention_until"]
         for name in facts:
             if facts[name] != newest.facts.get(name):
-                yield f"the study's {name}: is not what version {newest.version} of the form tells."
+                yield f"the study's {name}: differs from version {newest.version} of the form."

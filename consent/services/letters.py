@@ -265,7 +265,7 @@ def letters_print(*, study: Study, kind: str, acting_user: AbstractBaseUser, aga
             reason = _("A receipt on paper was printed.")
             pseudonym = each.holder.pseudonym
             event = holder_level_access(study=study, pseudonym=pseudonym, acting_user=acting_user, reason=reason)
-            assert event is not None, "a receipt is of a decision"
+            assert event is not None, "a receipt belongs to a decision"
             letters.append(Printed(kind, each.holder, event=event))
     else:
         names = [each.holder.pseudonym for each in due]

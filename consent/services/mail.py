@@ -81,7 +81,7 @@ def confirmed_address(user_id: int) -> str:
 def _confirmed(mail: Mail) -> str:
     if mail.address is not None:
         return mail.address.email if mail.address.confirmed_at else ""
-    assert mail.user is not None, "the database sees to it"
+    assert mail.user is not None, "a database constraint ensures it"
     return confirmed_address(mail.user.pk) if mail.user.is_active else ""
 
 
@@ -255,7 +255,7 @@ def _deliver(pk: int) -> None:
     except Exception as error:  # a problem with one email must not delay the others
         fault = type(error).__name__
         # Only the class, because an error's message can contain the address and the text.
-        logger.warning("Mail %s (%s) was not delivered at try %s: %s.", pk, mail.kind, mail.tries, fault)
+        logger.warning("Mail %s (%s) was not delivered (attempt %s): %s.", pk, mail.kind, mail.tries, fault)
         if mail.tries >= TRIES:
             mine.update(state=Mail.State.FAILED, fault=fault)
         else:

@@ -142,7 +142,7 @@ def role_change_confirm(*, proposal: RoleChange, acting_user: AbstractBaseUser) 
     """
     study = study_lock(proposal.study_id)
     if not confirms_roles(acting_user, study):
-        raise PermissionDenied(f"User {acting_user.pk} confirms no roles of the study {study.slug}.")
+        raise PermissionDenied(f"User {acting_user.pk} may not confirm roles in the study {study.slug}.")
     _waiting_check(study, proposal)
     giving = proposal.kind == RoleChange.Kind.TO_GIVE
     if giving and proposal.user_id == acting_user.pk:
@@ -175,7 +175,7 @@ def role_change_drop(*, proposal: RoleChange, acting_user: AbstractBaseUser) -> 
     """
     study = study_lock(proposal.study_id)
     if proposal.role not in roles_given_by(acting_user, study) and not confirms_roles(acting_user, study):
-        raise PermissionDenied(f"User {acting_user.pk} has no say in who is {proposal.role} of {study.slug}.")
+        raise PermissionDenied(f"User {acting_user.pk} may not decide who is {proposal.role} of {study.slug}.")
     _waiting_check(study, proposal)
     membership = Membership(study=study, user_id=proposal.user_id, role=proposal.role)
     _record(membership, RoleChange.Kind.DROPPED, acting_user)

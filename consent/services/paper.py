@@ -389,7 +389,7 @@ class _Paper:
 
     def _hold(self, event: ConsentEvent, last: ConsentEvent, *, accepts_weaker: bool) -> None:
         """Keep the person's previous promise for a consent on paper, unless they explicitly accept a weaker promise."""
-        assert event.policy is not None and last.policy_id is not None, "who gives consent does so under a policy"
+        assert event.policy is not None and last.policy_id is not None, "every consent is given under a policy"
         kept = self.rule.policy(last.policy_id, last.level, last.recorded_at)
         epsilon = kept.epsilon(last.level)
         if event.policy.epsilon(event.level) <= epsilon:

@@ -181,7 +181,7 @@ def epsilon_policy_approve(
     # A restored backup may lack the policy, but charges under it remain.
     note(study.pk, facts={"epsilon": epsilon_promised_largest(study)})
     holders_mail("new_policy", policy.study, about=policy.pk)
-    assert policy.proposed_by_id is not None, "a second person was checked for"
+    assert policy.proposed_by_id is not None, "the check requires a second person"
     mails_send("policy_approved", [policy.proposed_by_id], study=policy.study, about=policy.pk)
     event_send("policy.approved", policy.study, version=policy.version)
     return approval

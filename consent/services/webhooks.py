@@ -138,7 +138,7 @@ def _deliver(pk: UUID) -> None:
     if status is not None and 200 <= status < 300:
         mine.update(state=WebhookDelivery.State.SENT, sent_at=timezone.now(), status=status, fault="")
         return
-    logger.warning("Webhook delivery %s failed at try %d: %s.", pk, delivery.tries, fault or f"status {status}")
+    logger.warning("Webhook delivery %s failed (attempt %d): %s.", pk, delivery.tries, fault or f"status {status}")
     if delivery.tries >= TRIES:
         mine.update(state=WebhookDelivery.State.FAILED, status=status, fault=fault)
     else:
@@ -166,7 +166,7 @@ def _posted(delivery: WebhookDelivery) -> tuple[outbound.Response | None, str]:
     except (OSError, HTTPException) as error:
         return None, type(error).__name__
     except Exception as error:  # a problem with one delivery must not delay the others
-        logger.error("Webhook delivery %s could not be made: %s.", delivery.pk, type(error).__name__)
+        logger.error("Webhook delivery %s failed unexpectedly: %s.", delivery.pk, type(error).__name__)
         return None, type(error).__name__
 
 
@@ -211,7 +211,7 @@ def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: A
             raise ValidationError(_("A study can have at most %(most)d webhooks. Remove one first.") % {"most": MOST})
         with changes_recorded([endpoint], acting_user=acting_user):
             endpoint.save()
-    logger.info("User %s made webhook %s of study %s.", acting_user.pk, endpoint.pk, study.pk)
+    logger.info("User %s created webhook %s of study %s.", acting_user.pk, endpoint.pk, study.pk)
     return MadeEndpoint(endpoint, secret)
 
 

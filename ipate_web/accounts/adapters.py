@@ -245,7 +245,7 @@ def _confirmation(mail: Mail) -> dict[str, Any] | None:
 
 def _reader(mail: Mail) -> User:
     """Return the account that an email is about."""
-    assert mail.user_id is not None, "mails about accounts go to accounts"
+    assert mail.user_id is not None, "account emails go to accounts"
     return User.objects.get(pk=mail.user_id)
 
 

@@ -98,7 +98,7 @@ def _provider_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpR
         try:
             return view(request, **kwargs)
         except RequestException as error:
-            logger.warning("The identity provider does not answer: %s.", type(error).__name__)
+            logger.warning("The identity provider cannot be reached: %s.", type(error).__name__)
             return render(request, "socialaccount/authentication_error.html", status=503)
 
     return wrapped

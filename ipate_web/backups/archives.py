@@ -94,7 +94,7 @@ def identities_read(path: Path) -> list[pyrage.x25519.Identity]:
     except (OSError, ValueError, pyrage.IdentityError):
         identities = []
     if not identities:
-        raise BackupError(f"{path} cannot be read as a private key. It has a line AGE-SECRET-KEY-1….")
+        raise BackupError(f"{path} is not a private key. A key file contains a line AGE-SECRET-KEY-1….")
     return identities
 
 
@@ -106,7 +106,7 @@ def archive_open(path: Path, identities: Sequence[pyrage.x25519.Identity]) -> It
         BackupError: the archive cannot be decrypted or read.
     """
     if not path.is_file():
-        raise BackupError(f"{path} is no backup: name a file that ipate backup made.")
+        raise BackupError(f"{path} is not a backup. Give a file that ipate backup wrote.")
     try:
         with path.open("rb") as file:
             encrypted = file.read(len(_MAGIC)) == _MAGIC
@@ -115,13 +115,13 @@ def archive_open(path: Path, identities: Sequence[pyrage.x25519.Identity]) -> It
                 yield _members(file)
                 return
             if not identities:
-                raise BackupError(f"{path} is encrypted. Name the file with the private key: --identity FILE.")
+                raise BackupError(f"{path} is encrypted. Give the file with the private key: --identity FILE.")
 
             def decrypt(end: IO[bytes]) -> None:
                 try:
                     pyrage.decrypt_io(file, end, identities)
                 except pyrage.DecryptError:
-                    raise BackupError(f"{path} is encrypted to another key than that of --identity.") from None
+                    raise BackupError(f"{path} is encrypted with a different key than the one in --identity.") from None
                 except OSError as error:
                     raise BackupError(f"{path} is damaged ({error}). Use another backup.") from error
 
@@ -130,7 +130,7 @@ def archive_open(path: Path, identities: Sequence[pyrage.x25519.Identity]) -> It
                 while end.read(BLOCK):
                     pass
     except tarfile.TarError as error:
-        raise BackupError(f"{path} is no backup, or is damaged ({error}). Use another backup.") from error
+        raise BackupError(f"{path} is not a backup or is damaged ({error}). Use another backup.") from error
 
 
 def _members(file: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:

@@ -99,8 +99,8 @@ def _sqlite_staged(path: Path) -> Iterator[None]:
             source.backup(target)  # one transaction
         except sqlite3.OperationalError as error:
             raise BackupError(
-                f"The database could not be replaced ({error}). Stop site, workers and beat, and see that its disk has "
-                "room for another copy of it."
+                f"The database could not be replaced ({error}). Stop the site, the workers and beat, and check "
+                "that its disk has room for another copy of it."
             ) from error
 
 

@@ -211,7 +211,7 @@ class FilesBeside:
         stored = storage.save(at, File(content))
         if stored != at:
             storage.delete(stored)
-            raise BackupError(f"{name} is being written by another process. Stop site, workers and beat first.")
+            raise BackupError(f"{name} is being written by another process. Stop the site, the workers and beat first.")
         if _digest(alias, at) == self._digests[file]:
             self._kept.add(file)
         else:
@@ -221,7 +221,7 @@ class FilesBeside:
         """Raise BackupError unless every file is stored."""
         if missing := self._digests.keys() - self._kept:
             alias, name = min(missing)
-            raise BackupError(f"{alias}/{name} was not written as it was read. Is the disk full or failing?")
+            raise BackupError(f"{alias}/{name} was not copied correctly. The disk may be full or failing.")
 
     def settle(self) -> None:
         """Record that the files now belong to the database, so that no later step removes them."""
@@ -289,7 +289,7 @@ def workspace() -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BackupError("Another backup or restoration is under way. Wait for its end.") from None
+            raise BackupError("Another backup or restore is in progress. Wait until it ends.") from None
         _clear(folder)
         folder.mkdir(mode=0o700)
         try:
@@ -322,7 +322,7 @@ def keys_check() -> None:
         if not is_there:
             raise BackupError(
                 f"The keys of the dataset “{dataset.name}” are missing (IPATE_KEYS_STORAGE), so its records cannot be "
-                f"read. Call ipate restore again with --keys {NAME}.age of the last backup; or remove the dataset."
+                f"read. Run ipate restore again with --keys {NAME}.age of the last backup; or remove the dataset."
             )
 
 

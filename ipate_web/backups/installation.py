@@ -78,7 +78,7 @@ def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
     now = timezone.now()
     target = folder / f"{now.astimezone(UTC):{_MOMENT}}.tar{'.age' if recipients else ''}"
     if target.exists():
-        raise BackupError(f"{target} is there already; a backup replaces nothing. Try again in a second.")
+        raise BackupError(f"{target} already exists, and backups are never overwritten. Try again in a second.")
     partial = target.with_name(f"{target.name}.partial")
     umask = os.umask(0o077)
     try:
@@ -90,7 +90,7 @@ def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
             file.flush()
             os.fsync(file.fileno())
         if _digest_of(partial) != written.hexdigest():
-            raise BackupError(f"{target} was not written as it was meant. Is the disk full or failing?")
+            raise BackupError(f"{target} was not written correctly. The disk may be full or failing.")
         partial.rename(target)
         os.sync()
     except (OSError, DatabaseError, sqlite3.Error) as error:
@@ -153,7 +153,7 @@ def _copy(archive: tarfile.TarFile, folder: Path) -> None:
             bar.set_description("copying the database")
             with snapshot(dump) as query:
                 named, heads, migrations = referenced_files(query), heads_of(query), migrations_of(query)
-            bar.set_description("copying what is new")
+            bar.set_description("copying new files")
             there = copies.renew(bar)
             missing = named - copies.digests.keys() - absent
             if not missing:
@@ -161,8 +161,8 @@ def _copy(archive: tarfile.TarFile, folder: Path) -> None:
         else:
             alias, name = min(missing)
             raise BackupError(
-                "Files came and went faster than they could be copied. Stop the workers and try again. If it is always "
-                f"{alias}/{name}, that one is damaged, or encrypted by another key for records."
+                f"Files changed faster than they could be copied. Stop the workers and try again. If {alias}/{name} "
+                "fails again, it is damaged or encrypted with another records key."
             )
         bar.set_description("writing the database")
         with dump.open("rb") as file:
@@ -203,7 +203,7 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
     """
     if path.is_dir():
         raise BackupError(
-            f"{path} is a folder: earlier versions made such backups. Restore it with the version that made it."
+            f"{path} is a folder, as written by earlier versions. Restore it with the version that wrote it."
         )
     rows_of_backup: set[tuple[str, str]] = set()
     manifest: dict[str, Any] = {}
@@ -214,16 +214,16 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
                 continue
             rows_of_backup.add((name, digest_of(content)))
     if not manifest:
-        raise BackupError(f"{path} is no backup: it has no {MANIFEST}.")
+        raise BackupError(f"{path} is not a backup: it has no {MANIFEST}.")
     other_version = (
-        f"This backup was made by iPATE {manifest.get('version', 'before 0.9.0')}, and this is iPATE {__version__}. "
-        "Install the version that made it"
+        f"This backup was written by iPATE {manifest.get('version', 'before 0.9.0')}, and this is iPATE {__version__}. "
+        "Install the version that wrote it"
     )
     if manifest["format"] != FORMAT:
         raise BackupError(f"{other_version}.")
     if manifest["vendor"] != connection.vendor:
         raise BackupError(
-            f"This backup is of {manifest['vendor']}, the installation runs on {connection.vendor}. Set DATABASE_URL."
+            f"This backup is from {manifest['vendor']}, but the site uses {connection.vendor}. Set DATABASE_URL."
         )
     known = MigrationLoader(None).disk_migrations or {}
     apps = {app for app, _ in known}
@@ -295,9 +295,9 @@ def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[st
             files.finish()
     except Exception as error:  # storages and migrations raise various errors
         state = (
-            "The database is the restored one, files are missing yet: call this again."
+            "The database was restored, but files are still missing. Run this command again."
             if replaced
-            else "Nothing was changed: database and files are what they were."
+            else "The database and files are unchanged."
         )
         raise BackupError(f"The backup could not be restored. {state} {error}") from error
     return locked

@@ -115,7 +115,7 @@ def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progres
         text = _("Reading the file took more than %(most)s MB of memory and was stopped.")
         raise DataError(Sentence(text, most=f"{allowance.memory:,}"), _LIMIT)
     if "failed" in answer:
-        logger.error("A reader of files failed: %s.", answer["failed"])
+        logger.error("A file reader failed: %s.", answer["failed"])
         problem = _("The file is damaged, or its variant of the format is not supported.")
         raise DataError(problem, _("Save it again, or in another format."))
     return answer

@@ -290,7 +290,7 @@ def npz_shapes(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
                 read = npy.read_array_header_2_0 if npy.read_magic(file) >= (2, 0) else npy.read_array_header_1_0
                 shape, _fortran, dtype = read(file)
                 if not dtype.hasobject and file.tell() + math.prod(shape) * dtype.itemsize != size:
-                    raise ValueError(f"{name} does not hold what it announces")
+                    raise ValueError(f"{name} does not match its header")
             limits.check_numbers(*shape, max(1, dtype.itemsize // 8))
             shape_of[name] = (shape, dtype)
     return shape_of

@@ -81,7 +81,7 @@ def catalogue_files(name: str, data_dir: Path | str | None = None) -> tuple[Path
     known = CATALOGUE[name]
     if known.files and data_dir is None:
         raise DataError(
-            f"{known.title} is read from files, and no data directory is set.",
+            f"{known.title} is read from files, but no data directory is set.",
             f"Put {', '.join(known.files)} from {known.source} into the folder {known.folder} "
             "of a data directory, and set IPATE_DATA_DIR to it. The SHA-256 of the uncompressed files (check them with "
             f"sha256sum): {', '.join(f'{file} {sha256}' for file, sha256 in known.files.items())}.",

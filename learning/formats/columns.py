@@ -53,28 +53,32 @@ RULES = {
 
 SPELLINGS = _("Other spellings, one per line")
 Missing = Annotated[
-    Texts, Field(title=_("Unknown values, one per line"), description="How the file writes a value that is not known.")
+    Texts, Field(title=_("Unknown values, one per line"), description="Values in the file that mean “unknown”.")
 ]
 Other = Annotated[
     Flag,
     Field(
-        title=_("others count as “other”"), description="Whether an undeclared value counts as “other”, or is an error."
+        title=_("others count as “other”"), description="Whether an undeclared value counts as “other” or is an error."
     ),
 ]
 Length = Annotated[
-    Whole, Field(title=_("Bytes to keep"), description="Bytes of UTF-8 that are kept of a text: the first ones.")
+    Whole, Field(title=_("Bytes to keep"), description="Number of UTF-8 bytes of a text that are kept, from its start.")
 ]
 Several = Annotated[
     Flag,
     OMITTED,
     Field(
         title=_("several codes per cell, separated by semicolons"),
-        description="Whether a value may name several codes, with semicolons between.",
+        description="Whether a value may contain several codes, separated by semicolons.",
     ),
 ]
-Until = Annotated[Text | None, OMITTED, Field(description="A date (2026-01-01), or a column of dates: such as an age.")]
+Until = Annotated[
+    Text | None,
+    OMITTED,
+    Field(description="End of the period: a date (2026-01-01) or a column of dates."),
+]
 Since = Annotated[
-    Text | None, OMITTED, Field(description="In place of until: the time from the reference to the date.")
+    Text | None, OMITTED, Field(description="Instead of “until”: measure the time from this reference to the date.")
 ]
 Unit = Annotated[Literal["years", "months", "days"], Field(title=_("In"))]
 Written = Annotated[
@@ -94,7 +98,7 @@ class _Column:
     __pydantic_config__ = DECLARED
     uses: ClassVar[Mapping[str, str]]
     rules: ClassVar[tuple[str, ...]] = ()
-    name: Annotated[Text, Field(description="As in the header of the file.")]
+    name: Annotated[Text, Field(description="Name as in the file's header.")]
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,9 @@ class LabelColumn(_Column):
     spellings: Annotated[
         tuple[tuple[str, str], ...],
         Pairs(Text),
-        Field(alias="labels", title=SPELLINGS, description="Spellings in the file, and the classes that they mean."),
+        Field(
+            alias="labels", title=SPELLINGS, description="Spellings in the file, with the class that each stands for."
+        ),
     ] = ()
 
 
@@ -244,15 +250,22 @@ class TargetColumn(_Column, Dated):
     }
     rules = (LAST, MEAN, MINIMUM, MAXIMUM)
     role: Literal["target"] = field(default="target", kw_only=True, repr=False)
-    part: Annotated[Text, Field(description="Of numbers: value; of times: time or event; of labels: the name of one.")]
+    part: Annotated[
+        Text,
+        Field(
+            description="Part of the outcome: “value” of a number, “time” or “event” of a time, or the name of a label."
+        ),
+    ]
     spellings: Annotated[
         tuple[tuple[str, float], ...],
         Pairs(Number),
-        Field(alias="numbers", title=SPELLINGS, description="Spellings in the file, and the numbers that they mean."),
+        Field(
+            alias="numbers", title=SPELLINGS, description="Spellings in the file, with the number that each stands for."
+        ),
     ] = ()
     until: Until = None
     since: Since = None
-    unit: Annotated[Unit, Field(description="Of the time between dates.")] = "days"
+    unit: Annotated[Unit, Field(description="Unit of the time between dates.")] = "days"
     written: Written = "ymd"
     least: ClassVar[float] = 0.0
 

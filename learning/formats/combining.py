@@ -50,7 +50,7 @@ def rules_of(column: object) -> tuple[str, ...]:
     return rules if getattr(column, "several", True) else (LAST,)
 
 
-By = Annotated[Text, Field(description="Column of dates or numbers that orders them; empty: order of the file.")]
+By = Annotated[Text, Field(description="Column of dates or numbers to sort by; empty for the order of the file.")]
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class OneRecord:
 
     __pydantic_config__ = DECLARED
     by: By = ""
-    written: Annotated[Literal["ymd", "dmy", "mdy"], Field(description="How these dates are written.")] = "ymd"
+    written: Annotated[Literal["ymd", "dmy", "mdy"], Field(description="Date format of this column.")] = "ymd"
     rules: Annotated[
         tuple[tuple[str, str], ...],
         Pairs(Literal["last", "mean", "minimum", "maximum", "count", "any", "all"]),
-        Field(description="By column; the last value that is known where it is not named."),
+        Field(description="Rule for each column; columns not listed keep their last known value."),
     ] = ()
 
     def rule(self, name: str) -> str:

@@ -469,7 +469,7 @@ def _years_until(day: str, known: Sequence[str], written: str) -> dict[str, int]
     """Return the range, in whole years, of the time from the ``known`` dates to ``day``."""
     end = day_number(day, "ymd")
     days = [number for value in known if (number := day_number(value, written)) is not None]
-    assert end is not None and days, "the column was found to hold dates"
+    assert end is not None and days, "the column contains dates"
     low, high = (float(end - each) / DATE_UNITS["years"] for each in (max(days), min(days)))
     least = min(0, math.floor(low))
     return {"minimum": least, "maximum": max(math.ceil(high), least + 1)}

@@ -268,7 +268,7 @@ def check_sha256(path: Path, expected: str, member: str | None = None) -> None:
     if digest.hexdigest() != expected.lower():
         raise DataError(
             f"The SHA-256 of the uncompressed content is {digest.hexdigest()}, not {expected.lower()}.",
-            "Get the file again, and check that it is the version wanted.",
+            "Download the file again, and check that it is the right version.",
             file=path,
         )
 

@@ -38,7 +38,7 @@ from learning.formats.rows import DataError
 from learning.formats.values import inexact_fault, key, mapped
 from learning.outcomes import AnyTarget, Classes, Outcome, Target
 
-ClassNames = Annotated[Texts, Field(description="What is to be learned, in the order of their numbers from 0.")]
+ClassNames = Annotated[Texts, Field(description="Classes to learn, in the order of their numbers from 0.")]
 _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
 
 
@@ -63,16 +63,16 @@ class TabularSchema:
     target: Annotated[
         AnyTarget | None,
         OMITTED,
-        Field(description="What is to be learned in place of classes, of which there are none then."),
+        Field(description="Target to learn instead of classes, which are then empty."),
     ] = field(default=None, kw_only=True)
-    columns: Annotated[tuple[Column, ...], Field(description="In the order of the file, where it has no header.")]
+    columns: Annotated[tuple[Column, ...], Field(description="Columns; in the order of the file if it has no header.")]
     classes: ClassNames
     delimiter: Text = ","
     header: Flag = True
-    comment: Annotated[Text, Field(description="Lines that begin so are skipped.")] = ""
+    comment: Annotated[Text, Field(description="Lines that start with this are skipped.")] = ""
     decimal: Annotated[Text, Field(description="Decimal mark: a point or a comma.")] = "."
     one_record: Annotated[
-        OneRecord | None, OMITTED, Field(description="Where all records of a holder in a file become one.")
+        OneRecord | None, OMITTED, Field(description="How all of a holder's records in a file are combined into one.")
     ] = None
 
     def __post_init__(self) -> None:
@@ -308,20 +308,19 @@ class ImageSchema:
     kind: Literal["image"] = field(default="image", kw_only=True, repr=False)
     height: Whole
     width: Whole
-    channels: Annotated[Whole, Field(description="1: greyscale, 3: colour.")]
+    channels: Annotated[Whole, Field(description="Number of channels: 1 for greyscale, 3 for colour.")]
     classes: ClassNames
     fit: Annotated[
         Text,
         Field(
             exclude_if=lambda fit: fit == "pad",
-            description="How files of images are brought to the size: pad (all of it, black around), crop (its middle) "
-            "or stretch.",
+            description="How image files are resized: pad (the whole image on black), crop (its middle) or stretch.",
         ),
     ] = "pad"
     window: Annotated[
         tuple[Number, Number] | None,
         OMITTED,
-        Field(description="Centre and width of the values of DICOM files, after rescaling, and of images of 16 bits."),
+        Field(description="Centre and width of the value window for DICOM files, after rescaling, and 16-bit images."),
     ] = None
 
     dtype: ClassVar = np.float32  # bytes from files stay bytes
@@ -372,7 +371,7 @@ class ImageSchema:
             try:
                 pixels = np.asarray(image, np.float32)
             except (TypeError, ValueError, OverflowError):
-                raise DataError("The image is no grid of numbers.", self._remedy, row=place) from None
+                raise DataError("The image is not a grid of numbers.", self._remedy, row=place) from None
             if pixels.shape != self.shape:
                 size = " × ".join(map(str, pixels.shape)) or "one number"
                 raise DataError(f"The image measures {size}.", self._remedy, row=place)

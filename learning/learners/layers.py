@@ -140,7 +140,7 @@ def _plain(module: Any) -> list[PlainLayer]:
             return [Dense(*_weights(module))]
         case "BatchNorm1d" | "BatchNorm2d":
             if module.running_mean is None or module.running_var is None:
-                raise ValueError("A batch normalisation without running statistics depends on the batch: track them.")
+                raise ValueError("Batch normalisation without running statistics depends on the batch. Track them.")
             statistics = (module.weight, module.bias, module.running_mean, module.running_var)
             return [Normalisation(*map(_array, statistics), epsilon=module.eps)]
         case "MaxPool2d":

@@ -52,7 +52,7 @@ class Model(ABC):
         """Return probabilities ``(n, classes)``; a class missing from the training data has probability 0."""
         x = np.asarray(as_numbers(np.asarray(x)), np.float32)
         if x.shape[1:] != self.shape:
-            raise ValueError(f"x holds records of shape {x.shape[1:]}; this model was trained on {self.shape}.")
+            raise ValueError(f"x contains records of shape {x.shape[1:]}; this model was trained on {self.shape}.")
         if not len(x):
             return np.zeros((0, self.classes))
         with one_thread():
@@ -159,9 +159,9 @@ def _checked(x: npt.NDArray[np.floating], y: npt.NDArray[np.integer], classes: i
     if y.shape != (len(x),):
         raise ValueError(f"y has shape {y.shape}; give one class number per record: ({len(x)},).")
     if not np.issubdtype(y.dtype, np.integer):
-        raise ValueError(f"y holds {y.dtype}; give whole class numbers.")
+        raise ValueError(f"y has the type {y.dtype}; give whole class numbers.")
     if y.min() < 0 or y.max() >= classes:
-        raise ValueError(f"y holds {y.min()} to {y.max()}; class numbers lie between 0 and {classes - 1}.")
+        raise ValueError(f"y contains {y.min()} to {y.max()}; class numbers lie between 0 and {classes - 1}.")
     return x, y.astype(np.int64)
 
 
@@ -171,9 +171,9 @@ def records_check(x: npt.NDArray[np.floating]) -> Records:
     if x.ndim < 2:
         raise ValueError(f"x has {x.ndim} axes; give records of shape (n, features) or (n, height, width).")
     if len(x) == 0:
-        raise ValueError("There is nothing to learn from: give at least one record.")
+        raise ValueError("There are no records to learn from: give at least one.")
     if not np.isfinite(x).all():
-        raise ValueError("x holds a value that is not finite; remove or replace it first.")
+        raise ValueError("x contains a value that is not finite; remove or replace it first.")
     return x
 
 

@@ -90,7 +90,7 @@ def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequenc
         content = loads(data, trusted=list(trusted_types))
         core, classes, shape = content["estimator"], content["classes"], tuple(content["shape"])
     except UntrustedTypesFoundException as error:
-        raise ValueError(f"The stored model holds types that are not trusted; it is refused. {error}") from error
+        raise ValueError(f"The stored model was refused, because it contains untrusted types. {error}") from error
     except (zipfile.BadZipFile, KeyError, TypeError) as error:
         raise ValueError("The stored model cannot be read; train it again.") from error
     if not isinstance(core, estimator | DummyClassifier):

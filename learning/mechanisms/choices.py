@@ -165,7 +165,7 @@ class Choices:
             ChoicesError: A name is unknown, or a value is not possible.
         """
         if not isinstance(document, Mapping):
-            raise ChoicesError([("", "The choices are an object with their names and values.")])
+            raise ChoicesError([("", "The choices must be an object of names and values.")])
         known = [spec.name for spec in fields(cls)]
         if unknown := sorted(set(document) - set(known)):
             message = f"There is no choice {', '.join(unknown)}; this method has: {', '.join(known)}."
@@ -217,7 +217,7 @@ class HolderChoices(Choices):
     def faults(self) -> Iterator[Fault]:
         if not self.representation:
             if self.representation_parameters:
-                yield "representation_parameters", "Parameters belong to a representation: name it."
+                yield "representation_parameters", "Parameters belong to a representation: choose one."
             return
         try:
             chosen = representation_create(self.representation, self.representation_parameters)
@@ -228,7 +228,10 @@ class HolderChoices(Choices):
             problem = gettext_noop("With an encoder, choose a representation that uses its vectors or the columns.")
             yield "encoder", problem
         if chosen.statement and not self.stated:
-            yield "stated", f"{chosen.label} need a statement: “{chosen.statement}” Set stated, if it is so."
+            yield (
+                "stated",
+                f"{chosen.label} need a statement: “{chosen.statement}” Set “stated” to true if this is the case.",
+            )
 
     def space(self, points: NDArray[Any]) -> Representation:
         """Return the first round's representation for points `(n, *shape)`: records, or vectors from an encoder."""

@@ -171,7 +171,7 @@ class Outcome(ABC):
         """Return the target that a code represents, in the usual notation."""
 
 
-Unit = Annotated[Text, Field(max_length=40, description="Of the number, for people.")]
+Unit = Annotated[Text, Field(max_length=40, description="Unit of the number, as people read it.")]
 
 
 @dataclass(frozen=True)

@@ -72,10 +72,10 @@ class Standardised(Representation):
     def _coordinates(self, encoder: PointEncoder, features: NDArray[np.float64]) -> Coordinates:
         matrix = standardising_matrix(features, encoder.units, exponent=self.exponent, floor=self.floor)
         if matrix.shape[1] == 0:
-            raise ValueError("All public points are the same: give others.")
+            raise ValueError("All public points are equal: give different ones.")
         if matrix.shape[1] > MOST_COMPONENTS:
             raise ValueError(
-                f"There are {matrix.shape[1]} columns, and at most {MOST_COMPONENTS} can be compared: choose whitened "
+                f"There are {matrix.shape[1]} columns, but at most {MOST_COMPONENTS} can be compared: choose whitened "
                 "columns."
             )
         return _fitted(encoder, features, matrix, self.cosine)

@@ -247,7 +247,7 @@ class Coordinates:
         whole, power = whole_matrix(matrix / spread, bound)
         if power < _UNIT:
             raise ValueError(
-                "The public points are too alike for this representation: give more of them, or raise the floor."
+                "The public points are too similar for this representation: give more points or raise the floor."
             )
         fitted = cls(whole, np.rint(mean @ whole), power / _UNIT, metric, 1.0)
         if metric == "cosine":

@@ -67,7 +67,7 @@ class Pixels:
     def __init__(self, shape: tuple[int, ...]) -> None:
         if len(shape) not in (2, 3) or min(shape[:2]) < SMALLEST_SIDE:
             raise ValueError(
-                f"Images need at least {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels, and these points have the shape "
+                f"Images need at least {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels, but these points have the shape "
                 f"{shape}: choose a representation of columns."
             )
         self.shape = shape
@@ -251,7 +251,7 @@ class PatchEncoder:
         whitening = directions / np.sqrt(np.maximum(variances, 0.0) + _FLOOR) @ directions.T
         uneven = np.flatnonzero(flat.any(axis=1))
         if len(uneven) == 0:
-            raise ValueError("All public images are even: give others.")
+            raise ValueError("All public images are uniform: give others.")
         chosen = (flat[uneven[:filters]] - mean) @ whitening
         chosen /= np.linalg.norm(chosen, axis=1, keepdims=True)
         plain = chosen @ whitening

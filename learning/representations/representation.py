@@ -61,7 +61,7 @@ class Representation(ABC):
                 f"A representation is fitted on at least 2 public points, not on an array of {points.shape}: add some."
             )
         if not np.isfinite(points).all():
-            raise ValueError("A public point holds a value that is not finite: remove or replace it first.")
+            raise ValueError("A public point has a value that is not finite: remove or replace it first.")
         with one_thread():
             encoder = self._encoder(points)
             return FittedRepresentation(self, encoder, self._coordinates(encoder, encoder.encode(points)))

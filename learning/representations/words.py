@@ -61,7 +61,7 @@ class WordEncoder:
         from sklearn.utils.extmath import randomized_svd
 
         if public.ndim != 2:
-            raise ValueError("These points are no texts: choose another representation.")
+            raise ValueError("These points are not texts: choose another representation.")
         presence = _presence(public)
         frequency = np.asarray(presence.sum(axis=0)).ravel()
         weights = np.rint(_WEIGHT * np.log((1 + len(public)) / np.maximum(frequency, 1.0)) / np.log(1 + len(public)))

@@ -203,7 +203,9 @@ def joined(parts: Sequence[Releases]) -> Releases:
     order = np.argsort(rows)
     reaches = [part.reach for part in parts if part.reach is not None]
     if len(reaches) < len(parts) and reaches:
-        raise ValueError("Releases about points and about their neighbours cannot be joined: give all a reach.")
+        raise ValueError(
+            "Releases about points and about their neighbours cannot be combined: give all of them a reach."
+        )
     reach = csr_array(vstack(reaches, format="csr"))[order] if reaches else None
     return Releases(rows[order], counts[order], sigma[order], reach)
 

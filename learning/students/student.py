@@ -72,9 +72,11 @@ class Student(Parametrised):
         x = records_check(points)
         self.shape_check(x.shape[1:])
         if len(releases) == 0:
-            raise ValueError("There is nothing to learn from: nothing was released.")
+            raise ValueError("There is nothing to learn from, because nothing was released.")
         if releases.rows.min() < 0 or releases.rows.max() >= len(x):
-            raise ValueError(f"Releases are about points 0 to {releases.rows.max()}, and there are {len(x)} points.")
+            raise ValueError(
+                f"The releases refer to points 0 to {releases.rows.max()}, but there are only {len(x)} points."
+            )
         with one_thread():
             return self._learn(x, releases, seed=seed, progress=progress or silent, checkpoint=checkpoint)
 

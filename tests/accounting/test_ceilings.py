@@ -91,7 +91,7 @@ def left(study: Study) -> float:
     return float(ceilings_left(study, np.array([first(study).pk]))[0])
 
 
-BEYOND = "Charged beyond the ceiling of their person over all studies: 1 account."
+BEYOND = "These accounts are above their person's ceiling across all studies: 1 account."
 
 
 def charge_beyond(study: Study, kind: str = Release.Kind.HEAD_COUNTS, charge: float = 0.5 * CAP) -> None:

@@ -76,9 +76,9 @@ def test_charges_add_up_by_holder_and_unlisted_holders_have_spent_nothing() -> N
     asked = np.array([77, 3, 0, -1, 39, 3])
     np.testing.assert_array_equal(accounts.of(asked), [expected[holder] for holder in asked.tolist()])
     for holders in ([1, 1], [2, 1]):
-        with pytest.raises(ValueError, match="each once"):
+        with pytest.raises(ValueError, match="ascending order"):
             Balances(np.array(holders), np.array([0.5, 0.5]))
-    with pytest.raises(ValueError, match="one amount for each holder"):
+    with pytest.raises(ValueError, match="one amount per holder"):
         Balances(np.array([1, 2]), np.array([0.5]))
 
 
@@ -226,7 +226,7 @@ def test_ten_sampled_runs_have_their_slack_and_no_eleventh(study: Study, monkeyp
     assert balances(study).of(ids(study)[:2]).tolist() == pytest.approx([10e-4, 20e-4])
     monkeypatch.setattr(services, "slack_fits", lambda study, slack: True)
     charge(study, ids(study)[:1], [1e-4], content={"slack": slack})
-    assert any("more than caps leave" in fault for fault in study_faults(study))
+    assert any("than caps leave" in fault for fault in study_faults(study))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -58,8 +58,8 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
     assert lost["accounting.release"] >= 1 and lost["accounting.sharerecord"] >= 2
     with pytest.raises(ValidationError, match="locked"):
         head_counts_draw(study=study, acting_user=olga)
-    assert any("put back to an earlier state" in fault for fault in study_faults(study))
-    for slug, name, message in ((study.slug, "nobody", "no open account"), ("nowhere", "olga", "There is no study")):
+    assert any("restored to an earlier state" in fault for fault in study_faults(study))
+    for slug, name, message in ((study.slug, "nobody", "no active account"), ("nowhere", "olga", "There is no study")):
         with pytest.raises(CommandError, match=message):
             call_command("settle_restore", slug, "--user", name, stdout=StringIO())
     assert missing_rows(study) == lost, "nothing is settled by asking"
@@ -258,7 +258,7 @@ def test_nothing_is_charged_and_runs_go_on_after_a_loss_of_consents_alone() -> N
     assert missing_rows(study) == {"consent.consentevent": 1, "consent.disposal": 1}
     run = run_finish(run)
     assert run.status == Run.Status.APPROVED and "settle_restore" in run.message, "a vote waits until it is settled"
-    assert "nothing is charged" in settle(study)
+    assert "nothing was charged" in settle(study)
     assert not consent_current(holder).grants  # type: ignore[union-attr]
     assert not len(balances(study).holders)
     assert run_finish(run).status == Run.Status.FINISHED

@@ -101,7 +101,7 @@ def test_untouched_records_are_whole_and_the_report_says_so(study: Study) -> Non
     text = report.getvalue()
     assert "FAULT" not in text
     assert f"consent events: 13, ending with {ConsentEvent.objects.latest('sequence').hash}" in text
-    assert "whole  accounts rebuilt from the charges of every release" in text
+    assert "ok  accounts equal the charges of all releases" in text
     assert "2 batches can be replayed" in text
     with pytest.raises(CommandError, match="no study “nowhere”"):
         call_command("verify_ledger", "--study", "nowhere")
@@ -202,9 +202,9 @@ def test_a_chain_computed_anew_after_an_edit_is_found_by_its_head(study: Study) 
         rows_of(Release).filter(pk=row.pk).update(charge=row.charge, previous_hash=row.previous_hash, hash=previous)
     last = Release.objects.latest("sequence").sequence
     assert list(Release.chain_faults(study.pk)) == [
-        f"release {last}: is not the row with which the chain ended (its hash differs from the chain's head)."
+        f"release {last}: is not the last row of the chain (its hash differs from the chain's head)."
     ]
-    assert any("more than the public charge" in fault for fault in study_faults(study))
+    assert any("above the public charge" in fault for fault in study_faults(study))
 
 
 def test_a_head_that_was_forged_along_is_not_signed_and_never_becomes_so(study: Study) -> None:
@@ -231,7 +231,7 @@ def test_an_older_key_still_vouches_while_it_is_named(study: Study, settings: An
 def test_a_hash_noted_outside_proves_that_a_whole_old_state_was_put_back(study: Study) -> None:
     assert verify("--noted", Release.objects.latest("sequence").hash) == []
     assert verify("--noted", "f" * 64) == [
-        f"{'f' * 64}: no chain has the noted row any more; one was shortened or written anew."
+        f"{'f' * 64}: no chain contains this noted row: one was shortened or rewritten."
     ]
 
 
@@ -257,15 +257,15 @@ def book_name() -> str:
 
 unsalt = partial(rewrite, salt=np.zeros(32, np.uint8))
 FILES: list[tuple[Callable[[], str], Callable[[str], None], str]] = [
-    (charges_name, spare_one, "its charge file is not the one that was recorded"),
-    (charges_name, spare_one, "The accounts are not the sum of the charges"),
-    (charges_name, spare_one, "charged something else than their group"),
-    (charges_name, unsalt, "not the one that was recorded"),
+    (charges_name, spare_one, "its charge file differs from the recorded one"),
+    (charges_name, spare_one, "The accounts do not equal the sum of the charges"),
+    (charges_name, spare_one, "charge differs from their group"),
+    (charges_name, unsalt, "differs from the recorded one"),
     (charges_name, lambda name: storages["private"].delete(name), "its charge file is missing"),
-    (book_name, spare_one, "The file of the accounts is not the one that was recorded"),
-    (book_name, spare_one, "The accounts are not the sum of the charges"),
-    (book_name, unsalt, "The file of the accounts is not the one"),
-    (book_name, lambda name: storages["private"].delete(name), "cannot be checked any more (FileNotFoundError"),
+    (book_name, spare_one, "The account file differs from the recorded one"),
+    (book_name, spare_one, "The accounts do not equal the sum of the charges"),
+    (book_name, unsalt, "The account file differs"),
+    (book_name, lambda name: storages["private"].delete(name), "cannot be checked (FileNotFoundError"),
 ]
 
 
@@ -280,7 +280,7 @@ def test_a_file_that_was_changed_is_found(study: Study) -> None:
     spent = balances_load(book_name())
     digest = arrays_save(book_name(), holder=spent.holders, spent=spent.spent * 0.5, salt=np.zeros(32, np.uint8))
     AccountBook.objects.update(digest=digest)
-    assert any("not the sum of the charges" in fault for fault in verify())
+    assert any("do not equal the sum of the charges" in fault for fault in verify())
 
 
 def run_update(**fields: Any) -> None:
@@ -302,27 +302,30 @@ def shares_forge() -> None:
 UNKNOWN = uuid4()
 
 FORGERIES: list[tuple[Callable[[], object], str]] = [
-    (lambda: Query.objects.earliest("pk").delete(), "labels of 4, but has 3"),
-    (lambda: Query.objects.update(label=None), "labels of 4, but has 0"),
-    (lambda: Query.objects.filter(row=0).update(label=(Query.objects.get(row=0).label + 1) % 3), "not those that"),
-    (lambda: run_update(position=9), "its position and number of labels"),
-    (lambda: run_update(spent=[0.0, 0.0, 0.0]), "is not the sum of its releases"),
-    (lambda: run_update(share=0.6), "its share is not the one that was granted"),
-    (lambda: run_update(status="asking"), "which its share does not say"),
-    (lambda: plan_update(lambda plan: plan["budgets"][0].update(label=1.0)), "was not charged what"),
-    (lambda: Batch.objects.filter(index=1).delete(), "is in the register, but not there"),
+    (lambda: Query.objects.earliest("pk").delete(), "for 4 queries, found 3"),
+    (lambda: Query.objects.update(label=None), "for 4 queries, found 0"),
+    (
+        lambda: Query.objects.filter(row=0).update(label=(Query.objects.get(row=0).label + 1) % 3),
+        "differ from the released ones",
+    ),
+    (lambda: run_update(position=9), "its position or number of labels"),
+    (lambda: run_update(spent=[0.0, 0.0, 0.0]), "are not the sum of its releases"),
+    (lambda: run_update(share=0.6), "its share differs from the one that was granted"),
+    (lambda: run_update(status="asking"), "contradicts the state of its share"),
+    (lambda: plan_update(lambda plan: plan["budgets"][0].update(label=1.0)), "differs from the cost of"),
+    (lambda: Batch.objects.filter(index=1).delete(), "is missing"),
     (lambda: Batch.objects.filter(index=1).update(start=5), "does not follow the batch before it"),
-    (lambda: StudentModel.objects.update(digest="0" * 64), "its student models are not those in the register"),
+    (lambda: StudentModel.objects.update(digest="0" * 64), "its student models differ from the register"),
     (lambda: rows_of(Release).filter(run__isnull=False).update(run=UNKNOWN), f"run {UNKNOWN}: has 3 entries"),
-    (lambda: rows_of(Release).filter(kind="labels").update(run=None), "no entry that paid for it"),
-    (lambda: rows_of(ShareRecord).filter(purpose="run")._raw_delete("default"), "no share was granted"),
-    (shares_forge, "add up to 2, more than 1"),
+    (lambda: rows_of(Release).filter(kind="labels").update(run=None), "without an entry in the register"),
+    (lambda: rows_of(ShareRecord).filter(purpose="run")._raw_delete("default"), "was not granted a share"),
+    (shares_forge, "add up to 2, which is more than 1"),
     (lambda: rows_of(ShareRecord).filter(kind="opened")._raw_delete("default"), "without an open share"),
-    (lambda: rows_of(ShareRecord).filter(kind="settled").update(share=1e-6), "used more than the share"),
+    (lambda: rows_of(ShareRecord).filter(kind="settled").update(share=1e-6), "used more than its final share"),
     (lambda: rows_of(ShareRecord).filter(kind="settled").update(share=1e-6), "more than their promise allows"),
     (lambda: rows_of(ConsentEvent).exclude(level="").update(level="HIGH"), "more than their promise allows"),
     (lambda: rows_of(ConsentEvent).filter(sequence=1)._raw_delete("default"), "never consented"),
-    (lambda: HeadCount.objects.update(count=99), "head counts are not those that were released"),
+    (lambda: HeadCount.objects.update(count=99), "head counts differ from the released ones"),
 ]
 
 
@@ -340,7 +343,7 @@ def test_charges_that_the_assignment_does_not_explain_are_found_by_the_replay(st
     arrays = arrays_load(assignment)
     for forged, fault in (
         ({"holder": np.where(arrays["holder"] == arrays["holder"][0], 10**6, arrays["holder"])}, "was not charged to"),
-        ({"group": (arrays["group"] + 1) % 3}, "cost those who were asked something else"),
+        ({"group": (arrays["group"] + 1) % 3}, "differ from its cost"),
     ):
         rewrite(assignment, **arrays | forged)
         ballot_load.cache_clear()
@@ -370,22 +373,25 @@ def first_round() -> Round:
 # Not covered without --replay: Batch.attempt, the name of a file that only a replay reads. Not covered at all: when a
 # round was opened, and what an operator states of where public data come from (Dataset.provenance).
 ASKED_FORGERIES: list[tuple[Callable[[], object], str]] = [
-    (lambda: Query.objects.filter(row=3).update(counts=[1, 2, 3]), "are not those that were released"),
-    (lambda: Query.objects.filter(row=3).update(counts=None), "cannot be checked any more"),
-    (lambda: run_update(method="pate"), "cannot be checked any more"),
-    (lambda: Round.objects.filter(index=0).update(sigma=90.0), "was not asked as its plan says"),
-    (lambda: Round.objects.filter(index=0).update(sigma=90.0), "its public charge is not what"),
-    (lambda: plan_update(lambda plan: plan["budgets"][0].update(allowed=1e-6)), "its public charge is not what"),
-    (lambda: round_update(index=2), "was not asked as its plan says"),
-    (lambda: round_update(artifact=first_round().artifact), "asked other points than its round says"),
-    (lambda: round_update(size=99), "what its round says of itself"),
+    (lambda: Query.objects.filter(row=3).update(counts=[1, 2, 3]), "differ from the released ones"),
+    (lambda: Query.objects.filter(row=3).update(counts=None), "cannot be checked"),
+    (lambda: run_update(method="pate"), "cannot be checked"),
+    (lambda: Round.objects.filter(index=0).update(sigma=90.0), "differs from its plan"),
+    (lambda: Round.objects.filter(index=0).update(sigma=90.0), "its public charge does not match"),
+    (lambda: plan_update(lambda plan: plan["budgets"][0].update(allowed=1e-6)), "its public charge does not match"),
+    (lambda: round_update(index=2), "differs from its plan"),
+    (lambda: round_update(artifact=first_round().artifact), "asked about points that do not belong to its round"),
+    (lambda: round_update(size=99), "the description of its round differs"),
     (
         lambda: round_update(representation={"template": "Another", "values": {"count": 9}}),
-        "what its round says of itself",
+        "the description of its round differs",
     ),
-    (lambda: round_update(position=1), "is in a round that has not asked so much"),
-    (lambda: Batch.objects.filter(index=1).update(round=first_round()), "asked other points than its round says"),
-    (lambda: Batch.objects.filter(index=1).update(round=None), "is in no round of its run"),
+    (lambda: round_update(position=1), "ends after the last position of its round"),
+    (
+        lambda: Batch.objects.filter(index=1).update(round=first_round()),
+        "asked about points that do not belong to its round",
+    ),
+    (lambda: Batch.objects.filter(index=1).update(round=None), "does not belong to a round of its run"),
 ]
 
 
@@ -408,7 +414,7 @@ def test_questions_and_answers_match_the_register() -> None:
     artifact, records = run.private_dataset.artifact, records_load(run.private_dataset)
     content = private_load(artifact)
     records_store(records | {"x": records["x"][::-1].copy()}, artifact=artifact)
-    assert any("cost those who were asked something else" in fault for fault in verify("--replay"))
+    assert any("differ from its cost" in fault for fault in verify("--replay"))
     private_save(artifact, ContentFile(content))
     with undone():
         Batch.objects.filter(index=0).update(attempt="runs/nowhere.npz")
@@ -417,19 +423,19 @@ def test_questions_and_answers_match_the_register() -> None:
     radii = arrays_load(question)["radii"]
     rewrite(question, radii=radii + 1)
     neighbours._question.cache_clear()
-    assert any("asked something else than what was released" in fault for fault in verify())
+    assert any("the released question differs" in fault for fault in verify())
     rewrite(question, radii=radii)
     neighbours._question.cache_clear()
     charges, attempt = arrays_load(release.charges), arrays_load(batch.attempt)
     rewrite(batch.attempt, holder=attempt["holder"] + 1)
-    assert any("not charged to those who were asked" in fault for fault in verify("--replay"))
+    assert any("not charged to the people who were asked" in fault for fault in verify("--replay"))
     rewrite(batch.attempt, holder=attempt["holder"], spent=attempt["limit"])
-    assert any("cost those who were asked something else" in fault for fault in verify("--replay"))
+    assert any("differ from its cost" in fault for fault in verify("--replay"))
     rewrite(batch.attempt, spent=attempt["spent"])
     rewrite(release.charges, spent=charges["spent"] * 0.5)
     faults = verify("--replay")
-    assert any("its charge file is not the one that was recorded" in fault for fault in faults)
-    assert any("cost those who were asked something else" in fault for fault in faults)
+    assert any("its charge file differs from the recorded one" in fault for fault in faults)
+    assert any("differ from its cost" in fault for fault in faults)
 
 
 @pytest.mark.exhaustive

@@ -510,7 +510,7 @@ def test_names_are_escaped_in_addresses() -> None:
     site.budget_groups("ward/../runs?x=1")
     assert there.requests[0].url.raw_path == b"/api/v1/studies/ward%2F..%2Fruns%3Fx%3D1/budget"
     for name in ("", ".", ".."):
-        with pytest.raises(ValueError, match="no name or id"):
+        with pytest.raises(ValueError, match="not a name or id"):
             site.study(name)
 
 
@@ -537,7 +537,7 @@ def test_a_download_goes_on_where_it_broke_off(slept: list[float]) -> None:
     site, there = site_with(httpx.Response(200, headers=headers, stream=Broken(content[:100])), changed)
     assert site.model_file("run") == content, "another file comes whole"
     site, _ = site_with(httpx.Response(200, headers=headers, content=content[:-1]))
-    with pytest.raises(ValueError, match="differs from what the site says"):
+    with pytest.raises(ValueError, match="does not match the site's digest"):
         site.model_file("run")
 
 

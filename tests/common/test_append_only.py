@@ -188,7 +188,7 @@ def test_numbers_in_json_are_what_was_hashed_on_every_database(study: Study) -> 
     triggers_remove(connection)
     models.QuerySet(ConsentFormProposal).filter(study=study, follows=1, sequence=2).update(texts={"numbers": [2e16]})
     assert list(ConsentFormProposal.chain_faults(study.pk)) == [
-        "proposed consent form 2: its content is not what was recorded (hash differs)."
+        "proposed consent form 2: its content was changed after it was recorded (hash differs)."
     ]
 
 

@@ -111,11 +111,11 @@ def test_changes_by_sql_are_found(study: Study) -> None:
     for table, column, value in [(table, *each) for table, values in OTHERS.items() for each in values.items()]:
         with transaction.atomic():
             sql(f"UPDATE {table} SET {column} = %s {only.get(table, '')}", value() if callable(value) else value)
-            expected = f": {column.removesuffix('_id')} is not what was recorded."
+            expected = f": {column.removesuffix('_id')} differs from the record."
             assert [fault for fault in change_faults(study) if expected in fault], (table, column)
             transaction.set_rollback(True)
     sql("UPDATE consent_study SET delta = %s", 1e-3)
-    assert any(": delta is not what was recorded." in fault for fault in verified()), "the command finds it, too"
+    assert any(": delta differs from the record." in fault for fault in verified()), "the command finds it, too"
 
 
 def test_rows_changed_added_or_removed_past_the_record_are_found(study: Study) -> None:
@@ -128,10 +128,10 @@ def test_rows_changed_added_or_removed_past_the_record_are_found(study: Study) -
     other = DataHolder.objects.filter(study=study, user=None).earliest("pk")
     sql("UPDATE consent_dataholder SET user_id = %s WHERE id = %s", stranger(), other.pk)
     assert set(change_faults(study)) == {
-        f"run {run.pk}: title is not what was recorded.",
-        f"data holder {other.pk}: nobody is on record as having added it.",
-        f"invitation {made.pk}: nobody is on record as having added it.",
-        f"invitation {invitation.pk}: is on record, but gone, and nobody is on record as having removed it.",
+        f"run {run.pk}: title differs from the record.",
+        f"data holder {other.pk}: no record shows who added it.",
+        f"invitation {made.pk}: no record shows who added it.",
+        f"invitation {invitation.pk}: is missing, and no record shows who removed it.",
     }
 
 
@@ -139,10 +139,10 @@ def test_a_change_through_the_services_does_not_cover_one_before_it(study: Study
     """Whoever changes a row next is not on record for what somebody else did, and setting it back hides nothing."""
     sql("UPDATE consent_study SET mail_opening = %s", "Else.")
     services.study_update(study=study, acting_user=user_create("olga"), title="Another title")
-    assert list(change_faults(study)) == [f"study {study.pk}: mail_opening is not what was recorded."]
+    assert list(change_faults(study)) == [f"study {study.pk}: mail_opening differs from the record."]
     services.study_update(study=Study.objects.get(), acting_user=user_create("olga"), mail_opening="")
     number, (fault,) = ConfigurationChange.head(study.pk).sequence, change_faults(study)
-    assert fault.startswith(f"study {study.pk}: before change {number}, mail_opening was not what")
+    assert fault.startswith(f"study {study.pk}: before change {number}, mail_opening differed from the")
 
 
 def test_an_account_that_an_sql_prompt_raises_is_found() -> None:
@@ -156,15 +156,15 @@ def test_an_account_that_an_sql_prompt_raises_is_found() -> None:
     ):
         with transaction.atomic():
             sql(statement, user.pk)
-            assert verified() == [f"account {user.pk}: {flag} is not what was recorded."]
+            assert verified() == [f"account {user.pk}: {flag} differs from the record."]
             transaction.set_rollback(True)
     administrator_set(user=user, appointed=True, acting_user=None)
     triggers_remove(connection)
     sql("UPDATE consent_accountchange SET changed_by_id = %s", 77)
-    assert verified() == ["account change 1: its content is not what was recorded (hash differs)."]
+    assert verified() == ["account change 1: its content was changed after it was recorded (hash differs)."]
     sql("DELETE FROM consent_accountchange")
     sql("DELETE FROM consent_administrator")
-    assert any("rows are missing" in fault for fault in verified())
+    assert any("rows were removed" in fault for fault in verified())
 
 
 def test_accounts_as_services_admin_and_commands_change_them_are_no_fault() -> None:
@@ -200,7 +200,7 @@ def test_account_changes_missing_from_a_backup_are_faults_until_reviewed() -> No
     administrator_set(user=user_create("ada"), appointed=True, acting_user=None)
     assert verified() == []
     head_note(None, "consent.accountchange", 9, "f" * 64)
-    fault = "account change: the journal knows 8 rows that are not there."
+    fault = "account change: 8 rows in the journal are missing from the database."
     assert verified() == [fault]
     call_command("review_accounts", stdout=io.StringIO())
     with pytest.raises(CommandError, match="--user NAME"):

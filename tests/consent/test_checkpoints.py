@@ -147,15 +147,15 @@ def test_the_script_runs_alone(event: ConsentEvent, clock: Clock, public: str, t
     done = script("decision", proof, "--key", public, "--receipt", receipt, "--checkpoint", second)
     assert (done.returncode, done.stderr) == (0, "")
     assert "protection_level: HIGH" in done.stdout
-    assert "It is the checkpoint that you gave." in done.stdout
+    assert "This is the checkpoint that you gave." in done.stdout
     extends = script("checkpoint", second, "--after", first, "--key", public)
     assert "extends the checkpoint of 1 entries" in extends.stdout
     for arguments, error in (
-        (("decision", proof, "--key", public, "--checkpoint", first), "under another checkpoint"),
-        (("checkpoint", first, "--after", second, "--key", public), "fewer|does not begin"),
+        (("decision", proof, "--key", public, "--checkpoint", first), "for a different checkpoint"),
+        (("checkpoint", first, "--after", second, "--key", public), "fewer|does not start"),
         (("checkpoint", receipt, "--key", public), "no signed checkpoint"),
         (("checkpoint", tmp_path / "none", "--key", public), "cannot be read"),
-        (("decision", first, "--key", public), "no JSON"),
+        (("decision", first, "--key", public), "not a JSON"),
         (("decision", proof, "--key", "nonsense"), "NAME\\+ID\\+KEY"),
     ):
         done = script(*arguments)
@@ -195,7 +195,7 @@ def test_every_part_of_a_proof_counts(event: ConsentEvent, clock: Clock, public:
             client.verify_decision(proof | {name: value}, public)
         with pytest.raises(client.CheckpointError, match="cannot be read"):
             client.verify_decision({part: proof[part] for part in proof if part != name}, public)
-    with pytest.raises(client.CheckpointError, match="not of the form"):
+    with pytest.raises(client.CheckpointError, match="not in the format"):
         client.verify_decision(proof | {"log": proof["log"].replace("index 0", "index ²")}, public)
     with pytest.raises(client.CheckpointError, match="not signed with this key"):
         client.verify_decision(proof, other.public)
@@ -274,7 +274,7 @@ def test_changed_records_are_found_by_a_kept_checkpoint(history, study, clock, t
     verified(*history)
     tamper(study)
     for mail in history:
-        with pytest.raises(CommandError, match=r"are not those that were there|are gone, or are others"):
+        with pytest.raises(CommandError, match=r"the records differ from those of|were removed or changed"):
             verified(mail)
     with pytest.raises(CommandError):
         verified()
@@ -284,9 +284,9 @@ def test_a_rewritten_chain_is_found_each_night_and_stops_signing(history, study,
     assert list(study_faults(study)) == []
     level_change(study)
     (fault,) = [fault for fault in study_faults(study) if "checkpoint" in fault]
-    assert fault == "consent events: rows that were there at the checkpoint of 2026-01-02 are gone, or are others."
+    assert fault == "consent events: rows covered by the checkpoint of 2026-01-02 were removed or changed."
     clock.days_pass(1)
-    with pytest.raises(CommandError, match="No checkpoint is signed"):
+    with pytest.raises(CommandError, match="No checkpoint was signed"):
         call_command("checkpoint_sign")
     with pytest.raises(CheckpointError):
         checkpoints_make()
@@ -301,7 +301,7 @@ def test_forger_who_also_changes_stored_checkpoints_is_found(history, study, set
     for checkpoint in Checkpoint.objects.all():
         raw(Checkpoint).filter(pk=checkpoint.pk).update(heads=heads)
     for mail in history:
-        with pytest.raises(CommandError, match="are not those that were there"):
+        with pytest.raises(CommandError, match="the records differ from those of"):
             verified(mail)
     # … with entries of their own, too, and a key of their own
     raw(Checkpoint).filter().delete()
@@ -312,7 +312,7 @@ def test_forger_who_also_changes_stored_checkpoints_is_found(history, study, set
         storage.delete(name)
     assert checkpoint_make(key=own) is not None
     assert list(study_faults(study)) == []
-    with pytest.raises(CommandError, match="another in the database"):
+    with pytest.raises(CommandError, match="differs from the one in the database"):
         verified(history[0])
     with pytest.raises(CommandError, match="ends with checkpoint 1"):
         verified(history[1])
@@ -322,7 +322,7 @@ def test_a_forged_entry_or_signature_is_found(history: list[Path]) -> None:
     entry = Checkpoint.objects.get(number=1).entry
     raw(Checkpoint).filter(number=1).update(entry=entry.replace("2026-01-02", "2026-01-01"))
     (fault,) = log_faults()
-    assert fault.startswith("Checkpoint 1 is not what was signed")
+    assert fault.startswith("Checkpoint 1 was changed")
     raw(Checkpoint).filter(number=1).update(entry=entry)
     assert list(log_faults()) == []
     raw(Checkpoint).filter(number=1).delete()
@@ -340,7 +340,7 @@ def test_a_database_that_was_put_back_is_found_and_logged(history, study, clock,
     clock.days_pass(1)
     with pytest.raises(CommandError, match="Checkpoint 2 was signed, but the database ends with checkpoint 1"):
         verified(history[1])
-    with pytest.raises(CommandError, match="put back to an earlier state"):
+    with pytest.raises(CommandError, match="restored to an earlier state"):
         call_command("checkpoint_sign")
     assert Checkpoint.objects.count() == 1
     call_command("checkpoint_sign", "--after-restore", stdout=StringIO())
@@ -352,7 +352,7 @@ def test_a_database_that_was_put_back_is_found_and_logged(history, study, clock,
     with pytest.raises(CommandError, match="lost when a backup was restored"):
         verified(history[1])
     assert signed(clock).content.get("adopted") is None
-    with pytest.raises(CommandError, match="has no checkpoint that the database has forgotten"):
+    with pytest.raises(CommandError, match="has no checkpoint that the database lacks"):
         call_command("checkpoint_sign", "--after-restore")
 
 
@@ -382,7 +382,7 @@ def test_a_missing_file_of_the_second_place_is_written_and_a_changed_one_found(s
     entry = tmp_path / "2nd/entry-00000001.json"
     assert entry.read_text() == made.entry
     entry.write_text(entry.read_text().replace("2026-01-02", "2026-01-01"))
-    with pytest.raises(CommandError, match="Checkpoint 1 in the second place is another"):
+    with pytest.raises(CommandError, match="Checkpoint 1 at the second location differs"):
         verified()
 
 
@@ -449,7 +449,7 @@ def test_pages_and_a_command_give_proofs_of_decisions(study, holder, hanna, give
     page, file = (reverse(f"consent:{name}", args=[study.slug, 1]) for name in ("receipt", "receipt_proof"))
     number, saved = receipt_number(event.hash), tmp_path / "proof.json"
     assert browser.get(file).status_code == 404
-    with pytest.raises(CommandError, match="No signed checkpoint"):
+    with pytest.raises(CommandError, match="No checkpoint was signed"):
         call_command("verify_receipt", number, "--proof", str(saved), stdout=StringIO())
     signed(clock)
     call_command("verify_receipt", number, "--proof", str(saved), stdout=StringIO())

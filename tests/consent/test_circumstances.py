@@ -242,7 +242,7 @@ def test_a_decision_by_somebody_who_did_not_answer_is_found(study, holder, give,
     assert "Register." not in file.read_text(), "reasons name people"
     asked = {"form": selectors.consent_form_in_force(study), "policy": selectors.policy_in_force(study)}
     ConsentEvent.append([ConsentEvent(study=study, holder=holder, kind="changed", level="HIGH", **asked)])
-    with pytest.raises(CommandError, match="decision 2: person decided, but by the record proxy answered"):
+    with pytest.raises(CommandError, match="decision 2: person decided, but the record names proxy"):
         call_command("verify_consents", study.slug, file)
     file.write_text(file.read_text().replace('"kind": "proxy"', '"kind": "guardian"'))
     with pytest.raises(CommandError, match="circumstance 1: kind"):

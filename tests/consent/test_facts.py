@@ -244,4 +244,4 @@ def test_facts_of_a_version_are_part_of_its_hash_and_digest(study: Study) -> Non
     form = study.consent_forms.get()
     models.QuerySet(ConsentForm).filter(pk=form.pk).update(facts=form.facts | {"recipients": "The press."})
     assert len(list(ConsentForm.chain_faults(study.pk))) == 1
-    assert any("its digest is not that of its texts and facts" in fault for fault in form_faults(study))
+    assert any("its digest does not match its texts and facts" in fault for fault in form_faults(study))

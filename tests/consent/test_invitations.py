@@ -127,7 +127,7 @@ def test_the_command_writes_what_can_be_printed(study: Study, tmp_path) -> None:
     assert invitations.invitation_open(code=rows[1]["code"], address=HERE).holder.pseudonym == "P-2"
     services.holders_register(study=study, pseudonyms=["P-3"])
     assert [row["pseudonym"] for row in written("--everyone")] == ["P-3"]
-    with pytest.raises(CommandError, match="Nobody to invite"):
+    with pytest.raises(CommandError, match="Say whom to invite"):
         written()
 
 

@@ -78,7 +78,7 @@ def test_the_institutions_words_take_the_place_of_the_sites_on_record(study: Stu
     change = ConfigurationChange.objects.filter(model="consent.letterhead").latest("sequence")
     assert change.after["texts"] == {"en": kept} and list(change_faults(study)) == []
     Letterhead.objects.filter(pk=head.pk).update(texts={"en": {"closing": "Mine"}})
-    assert any("texts is not what was recorded" in fault for fault in change_faults(study))
+    assert any("texts differs from the record" in fault for fault in change_faults(study))
 
 
 def test_only_visible_parts_of_a_logo_are_kept_and_only_small_pngs_taken() -> None:

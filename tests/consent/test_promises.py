@@ -114,7 +114,7 @@ def test_a_weaker_promise_behind_the_services_is_found(high: DataHolder, yes: fl
     fields = {"kind": "changed", "level": "HIGH", "form": form, "policy": policy, "epsilon_before": yes}
     ConsentEvent.append([ConsentEvent(study=high.study, holder=high, **fields)])
     (fault,) = selectors.promise_faults(high.study)
-    assert fault.startswith("decision 2: a weaker promise")
+    assert fault.startswith("decision 2: weakens the promise")
 
 
 def test_a_replay_weakens_nothing(study: Study, holder: DataHolder, give: Decide) -> None:

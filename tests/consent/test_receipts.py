@@ -187,7 +187,7 @@ def test_an_auditor_finds_the_decision_of_a_receipt(study: Study, holder: DataHo
     give(factories.holder_create(study, "P-2"), "HIGH")
     event = give(holder, "LOW")
     report = checked(f" {receipt_number(event.hash).upper()} ")
-    for part in ("Consent given: low protection", holder.pseudonym, "Decision 2 of study “digits” is as it was"):
+    for part in ("Consent given: low protection", holder.pseudonym, "Decision 2 of study “digits” is unchanged"):
         assert part in report
     triggers_remove(connection)
     with connection.cursor() as cursor:
@@ -205,7 +205,7 @@ def test_numbers_of_earlier_keys_and_receipts_are_found(study, holder, give, set
         checked(number)
     settings.SECRET_KEY_FALLBACKS = [earlier_key]
     for each in (number, receipt_number(event.hash), event.hash):
-        assert "is as it was recorded" in checked(each)
+        assert "is unchanged" in checked(each)
 
 
 def test_a_receipt_keeps_the_words_that_were_read(give: Decide, db: None) -> None:
@@ -301,9 +301,9 @@ def test_a_file_is_verified_against_the_records(decided, tmp_path, kind: str, gi
     path = written(decided, tmp_path, kind)
     give(decided.holders.get(pseudonym="P-3"), "HIGH")  # since the export
     call_command("verify_consents", "digits", path)
-    assert "As on record: 5 decisions in the file" in capsys.readouterr().out
+    assert "The file matches the records: 5 decisions" in capsys.readouterr().out
     path.write_text(path.read_text().replace("refused", "given"))
-    with pytest.raises(CommandError, match="decision 5: kind in the file is not what is on record"):
+    with pytest.raises(CommandError, match="decision 5: kind in the file differs from the record"):
         call_command("verify_consents", "digits", path)
 
 
@@ -325,9 +325,9 @@ def test_a_change_behind_the_chain_is_seen_in_an_older_file(decided: Study, tmp_
     with connection.cursor() as cursor:  # computed anew, as whoever holds the database could
         statement = "UPDATE consent_consentevent SET level = %s, hash = %s WHERE id = %s"
         cursor.execute(statement, ["AVERAGE", event.computed_hash(), event.pk])
-    with pytest.raises(CommandError, match="decision 3: number in the file is not what is on record"):
+    with pytest.raises(CommandError, match="decision 3: number in the file differs from the record"):
         call_command("verify_consents", "digits", path)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM consent_consentevent WHERE sequence = 5")
-    with pytest.raises(CommandError, match="decision 5: the records end before it"):
+    with pytest.raises(CommandError, match="decision 5: is not in the records, which end before it"):
         call_command("verify_consents", "digits", path)

@@ -201,11 +201,11 @@ def test_the_record_is_for_those_who_oversee(study: Study, root: User) -> None:
 
 def test_a_role_given_behind_the_record_is_found(study: Study, hanna: User) -> None:
     Membership.objects.bulk_create([Membership(study=study, user=hanna, role="chair")])
-    assert list(role_faults(study)) == [f"user {hanna.pk} is chair, but nobody is on record as having given the role."]
+    assert list(role_faults(study)) == [f"user {hanna.pk} is chair, but no record shows who gave the role."]
     Membership.objects.filter(study=study).delete()
-    begins, ends = f"user {user_create('olga').pk} is on record as", "and nobody as having taken it away."
+    begins, ends = f"user {user_create('olga').pk} was recorded as", "and no record shows who removed it."
     assert list(role_faults(study)) == [
-        f"{begins} {role}, but does not have the role, {ends}" for role in ("operator", "steward")
+        f"{begins} {role}, but lacks the role, {ends}" for role in ("operator", "steward")
     ]
 
 

@@ -97,7 +97,7 @@ def test_a_variable_that_is_empty_or_missing_leaves_the_default(monkeypatch: pyt
 def test_dependent_variables_are_set_together() -> None:
     env.all_or_none({"IPATE_X": "", "IPATE_Y": ""})
     env.all_or_none({"IPATE_X": "secret", "IPATE_Y": "b"})
-    with pytest.raises(ImproperlyConfigured, match=r"^Set IPATE_Y, too, or none of them. See docs/operations.md.$"):
+    with pytest.raises(ImproperlyConfigured, match=r"^Also set IPATE_Y, or none of them. See docs/operations.md.$"):
         env.all_or_none({"IPATE_X": "secret", "IPATE_Y": ""})
 
 
@@ -175,8 +175,8 @@ def test_a_key_stands_in_the_environment_in_a_file_or_comes_from_a_command(monke
 def test_a_key_that_is_missing_or_short_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong: list[tuple[dict[str, str], str]] = [
         ({"": "k" * 31}, "at least 32"),
-        ({"_FILE": "/nowhere"}, "gives no key"),
-        ({"_COMMAND": "false"}, "gives no key"),
+        ({"_FILE": "/nowhere"}, "provides no key"),
+        ({"_COMMAND": "false"}, "provides no key"),
         ({"_COMMAND": "echo short"}, "at least 32"),
         ({"": "k" * 40, "_FILE": "/nowhere"}, "Set one of"),
     ]

@@ -170,29 +170,32 @@ def budget_cut(run: Run) -> None:
 
 #: What nobody can do to a batch of any method without being found.
 FORGERIES: list[Forgery] = [
-    (lambda run: run.batches.order_by("index").last().delete(), "is in the register, but not there"),
+    (lambda run: run.batches.order_by("index").last().delete(), "is missing"),
     (lambda run: run.batches.order_by("index").update(start=3), "does not follow the batch before it"),
-    (lambda run: Run.objects.filter(pk=run.pk).update(spent=[0.0, 0.0, 0.0]), "is not the sum of its releases"),
-    (lambda run: Run.objects.filter(pk=run.pk).update(position=99), "its position and number of labels are not"),
-    (lambda run: Run.objects.filter(pk=run.pk).update(share=0.9), "is not the one that was granted"),
-    (lambda run: Round.objects.filter(run=run).update(sigma=99.0), "what its round says of itself"),
-    (lambda run: Round.objects.filter(run=run).update(position=0), "is in a round that has not asked so much"),
-    (budget_cut, "is not what run"),
+    (lambda run: Run.objects.filter(pk=run.pk).update(spent=[0.0, 0.0, 0.0]), "are not the sum of its releases"),
+    (lambda run: Run.objects.filter(pk=run.pk).update(position=99), "its position or number of labels does not match"),
+    (lambda run: Run.objects.filter(pk=run.pk).update(share=0.9), "differs from the one that was granted"),
+    (lambda run: Round.objects.filter(run=run).update(sigma=99.0), "the description of its round differs"),
+    (lambda run: Round.objects.filter(run=run).update(position=0), "ends after the last position of its round"),
+    (budget_cut, "does not match the cost of run"),
 ]
 OF_FILES: list[Forgery] = [
     (lambda run: Batch.objects.filter(run=run, index=1).update(released="rounds/none.npz"), "cannot be read")
 ]
 OF_COUNTS: list[Forgery] = [
-    (lambda run: file_change(run, "sums", add(slice(None), 2**20), 0), "not those that were released"),
-    (lambda run: RunResult.objects.filter(run=run).update(content={}), "its table is not the one in the register"),
-    (lambda run: RunResult.objects.filter(run=run).update(digest="0" * 64), "its table is not the one in the register"),
-    (lambda run: RunResult.objects.filter(run=run).update(card={}), "its table is not the one in the register"),
+    (lambda run: file_change(run, "sums", add(slice(None), 2**20), 0), "differ from the released ones"),
+    (lambda run: RunResult.objects.filter(run=run).update(content={}), "its table differs from the register"),
+    (lambda run: RunResult.objects.filter(run=run).update(digest="0" * 64), "its table differs from the register"),
+    (lambda run: RunResult.objects.filter(run=run).update(card={}), "its table differs from the register"),
     (lambda run: RunResult.objects.filter(run=run).update(artifact="none.csv"), "the file of its table is missing"),
-    (lambda run: RunResult.objects.filter(run=run).update(withdrawn_at=run.ended_at), "withheld otherwise"),
+    (
+        lambda run: RunResult.objects.filter(run=run).update(withdrawn_at=run.ended_at),
+        "whether its table is withdrawn differs",
+    ),
 ]
 OF_LABELS: list[Forgery] = [
-    (label_change, "are not those that were released"),
-    (lambda run: run.queries.filter(batch__index=1).delete(), "but has"),
+    (label_change, "differ from the released ones"),
+    (lambda run: run.queries.filter(batch__index=1).delete(), "found"),
 ]
 
 PATE_RUN: dict[str, Any] = teachers_chosen(dict(TABLE_RUN))
@@ -201,14 +204,14 @@ RECIPES: dict[str, Recipe] = {
         ASKING_RUN,
         otherwise={"sigma": 12.0},
         planned={"rounds.0.sigma": 10.0, "rounds.0.queries": 12},
-        forgeries=[*OF_LABELS, (label_change, "do not follow from the counts")],
+        forgeries=[*OF_LABELS, (label_change, "do not follow from the released counts")],
         shard="training.methods.neighbours.Votes",
     ),
     "teachers": Recipe(
         PATE_RUN,
         otherwise={"aggregator": {"name": "gnmax", "sigma": 20.0}},
         planned={"aggregator.sigma": 10.0},
-        forgeries=[*OF_FILES, *OF_LABELS, (label_change, "does not follow from what was released")],
+        forgeries=[*OF_FILES, *OF_LABELS, (label_change, "does not follow from the releases")],
     ),
     "teachers that release counts": Recipe(
         teachers_chosen(TABLE_RUN | {"aggregator": {"name": "noisy_counts", "sigma": 10.0}}),
@@ -216,8 +219,8 @@ RECIPES: dict[str, Recipe] = {
         planned={"aggregator.sigma": 10.0},
         forgeries=[
             *OF_LABELS,
-            (label_change, "do not follow from the counts"),
-            (counts_change, "are not those that were released"),
+            (label_change, "do not follow from the released counts"),
+            (counts_change, "differ from the released ones"),
         ],
     ),
     "steps": Recipe(
@@ -226,12 +229,12 @@ RECIPES: dict[str, Recipe] = {
         planned={"rounds.0.plan.steps": 3, "rounds.0.plan.sigma": 10.0, "rounds.0.until": 1.0},
         forgeries=[
             *OF_FILES,
-            (step_size_change, "asked something else"),
-            (step_size_change, "was not asked as its plan says"),
-            (lambda run: Batch.objects.filter(run=run, index=2).update(size=2), "says 2 steps"),
-            (lambda run: file_change(run, "sums", add((0, 0, 0), 1 << 32)), "are not those that were released"),
-            (lambda run: file_change(run, "sums", add((0, 0, 0), 1 << 32)), "does not follow from what was released"),
-            (lambda run: file_change(run, "state.parameters", add(0, 1.0)), "does not follow from what was released"),
+            (step_size_change, "the released question differs"),
+            (step_size_change, "differs from its plan"),
+            (lambda run: Batch.objects.filter(run=run, index=2).update(size=2), "has 2 steps"),
+            (lambda run: file_change(run, "sums", add((0, 0, 0), 1 << 32)), "differ from the released ones"),
+            (lambda run: file_change(run, "sums", add((0, 0, 0), 1 << 32)), "does not follow from the releases"),
+            (lambda run: file_change(run, "state.parameters", add(0, 1.0)), "does not follow from the releases"),
         ],
         shard="training.methods.steps.GradientQuestions",
     ),
@@ -239,7 +242,7 @@ RECIPES: dict[str, Recipe] = {
         COUNTED_STEPS_RUN | {"batch_size": 2, "choices": {"steps": 2, "sigma": 10.0}},
         otherwise={"steps": 3},
         planned={"rounds.3.plan.steps": 2, "rounds.0.until": 0.01, "rounds.3.until": 1.0},
-        forgeries=[(lambda run: file_change(run, "sums", add(slice(None), 2**20), 0), "not those that were released")],
+        forgeries=[(lambda run: file_change(run, "sums", add(slice(None), 2**20), 0), "differ from the released ones")],
         shard="training.methods.synthesis.MarginalCells",
     ),
     "samples": Recipe(
@@ -248,11 +251,11 @@ RECIPES: dict[str, Recipe] = {
         planned={"rounds.0.plan.expected": 12},
         forgeries=[
             *OF_FILES,
-            (step_size_change, "asked something else"),
-            (charges_halve, "is not what run"),
-            (lambda run: Batch.objects.filter(run=run, index=2).update(size=1), "says 1 steps"),
-            (lambda run: Batch.objects.filter(run=run, index=0).update(size=1), "is not the charge for all"),
-            (lambda run: file_change(run, "weights", add(0, 1e-9), 2), "are not those that were released"),
+            (step_size_change, "the released question differs"),
+            (charges_halve, "does not match the cost of run"),
+            (lambda run: Batch.objects.filter(run=run, index=2).update(size=1), "has 1 steps"),
+            (lambda run: Batch.objects.filter(run=run, index=0).update(size=1), "is not the charge for the whole"),
+            (lambda run: file_change(run, "weights", add(0, 1e-9), 2), "differ from the released ones"),
         ],
     ),
     "counts": Recipe(

@@ -382,7 +382,7 @@ def test_private_rows_come_in_with_their_holders_known_and_new(study: Study, fol
 
 def test_a_dry_run_checks_everything_and_writes_nothing(study: Study, folder: Path) -> None:
     before = rows_of_datasets()
-    assert "nothing was written" in run(folder / "rows.csv", schema=folder / "table.json", dry_run=True)
+    assert "Nothing was imported" in run(folder / "rows.csv", schema=folder / "table.json", dry_run=True)
     assert not Dataset.objects.exists() and not DataHolder.objects.exists() and rows_of_datasets() == before
     run(folder / "rows.csv", schema=folder / "table.json")
     assert "already has a dataset" in refused(folder / "rows.csv", dry_run=True)

@@ -333,7 +333,7 @@ def test_after_their_last_day_no_private_record_is_left(django_capture_on_commit
         assert Study.objects.get(pk=study.pk).expired_at is None
         call_command("erase_due")
     output = capsys.readouterr().out
-    assert "all private records" in output and "All of it is erased." in output
+    assert "all private records" in output and "Everything was erased." in output
 
     study.refresh_from_db()
     under_way.refresh_from_db()
@@ -365,7 +365,7 @@ def test_verification_finds_what_was_not_erased(django_capture_on_commit_callbac
     dataset.refresh_from_db()
     arrays_save(dataset.artifact, **content)
     message = " ".join([*record_faults(study), *erasure_faults(study)])
-    assert "not the one that was recorded" in message and "whose records were erased" in message
+    assert "differs from the recorded one" in message and "whose records were erased" in message
     storages["private"].delete(dataset.artifact)
     with pytest.raises(FileNotFoundError):
         records_load(dataset)

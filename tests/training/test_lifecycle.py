@@ -78,7 +78,7 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
         ({"aggregator": {"name": "gnmax", "sigma": 0.0}}, "choices.aggregator", "sigma"),
         ({"aggregator": {"name": "gnmax", "sigma": float("nan")}}, "choices.aggregator", ""),
         ({"aggregator": {"name": "gnmax"}}, "choices.aggregator", "takes the parameters sigma"),
-        ({"aggregator": {"name": "majority"}}, "choices.aggregator", "name one of"),
+        ({"aggregator": {"name": "majority"}}, "choices.aggregator", "choose one of"),
         ({"weight_scheme": "calibrated"}, "choices.weight_scheme", "for rehearsals"),
         ({"rehearsed": {"method": "exact"}}, "rehearsed", "Only runs of rehearsal studies have these parameters"),
         ({"teachers": 0}, "choices.teachers", "from 1 to"),

@@ -189,8 +189,8 @@ def test_charges_that_records_do_not_explain_are_found_by_the_replay(name: str) 
     charges = Release.objects.get(run=run.pk, batch=batch.index).charges
     arrays = arrays_load(charges)
     for wrong, fault in (
-        ({"spent": arrays["spent"] * np.where(np.arange(len(arrays["spent"])) == 3, 0.9, 1.0)}, "something else"),
-        ({"holder": arrays["holder"] + 1}, "not charged to those who were asked"),
+        ({"spent": arrays["spent"] * np.where(np.arange(len(arrays["spent"])) == 3, 0.9, 1.0)}, "differ from its cost"),
+        ({"holder": arrays["holder"] + 1}, "not charged to the people who were asked"),
     ):
         arrays_save(charges, **arrays | wrong)
         assert any(fault in line for line in replay_faults(batch)), fault
@@ -198,8 +198,8 @@ def test_charges_that_records_do_not_explain_are_found_by_the_replay(name: str) 
     if batch.attempt:  # of teachers the assignment says it
         arrays = arrays_load(batch.attempt)
         for wrong, fault in (
-            ({"cap": arrays["cap"][::-1]}, "cost those who were asked something else"),
-            ({"holder": arrays["holder"] + 1}, "not charged to those who were asked"),
+            ({"cap": arrays["cap"][::-1]}, "differ from its cost"),
+            ({"holder": arrays["holder"] + 1}, "not charged to the people who were asked"),
         ):
             arrays_save(batch.attempt, **arrays | wrong)
             found = list(replay_faults(batch))

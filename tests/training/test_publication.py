@@ -187,7 +187,7 @@ def test_a_wanted_sensitivity_lowers_the_threshold_and_one_that_nobody_chose_is_
     card = model.card | {"threshold": {"class": "a", "least": 0.01, "by": {}, "evaluation": None}}
     run.students.update(card=card, calibration=model.calibration | {"scale": 9.0})
     faults = " ".join(release_faults(Run.objects.get(pk=run.pk)))
-    assert "threshold of version 1" in faults and "calibration of version 1" in faults
+    assert "threshold of student version 1" in faults and "calibration of student version 1" in faults
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_a_network_that_is_not_where_the_steps_led_to_and_who_is_asked_without_a
     model = published_load("network_linear", model_fetch(name))
     model.scale *= 2
     model_store(name, model.to_bytes())
-    assert any("not where its steps led to" in fault for fault in release_faults(run))
+    assert any("not the result of its steps" in fault for fault in release_faults(run))
     chunk = run.batches.get(index=2)
     arrays = arrays_load(chunk.attempt)
     arrays_save(chunk.attempt, **arrays | {"holder": arrays["holder"] + 1})

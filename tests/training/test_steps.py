@@ -152,7 +152,7 @@ def test_what_is_published_can_be_chosen(exact: None, publish: str, learner: str
         np.testing.assert_array_equal(stored.weights, model.weights)
         model.weights = 1.5 * model.weights
         model_store(student.artifact, model.to_bytes())
-        assert any("not where its steps led to" in fault for fault in release_faults(run))
+        assert any("not the result of its steps" in fault for fault in release_faults(run))
 
 
 def test_nobody_is_charged_more_than_they_may_spend(exact: None) -> None:
@@ -237,7 +237,7 @@ def test_people_are_counted_first_and_a_model_is_published_in_the_space_that_fol
     file = arrays_load(opened.artifact)
     arrays_save(opened.artifact, **file | {"public": np.roll(file["public"], 1, axis=0)})
     steps._question.cache_clear()
-    assert any("in place of public ones" in fault for fault in release_faults(run))
+    assert any("substitutes for public points" in fault for fault in release_faults(run))
 
 
 def test_what_needs_a_student_and_images_without_public_points_are_refused() -> None:

@@ -172,12 +172,12 @@ def test_a_changed_card_and_a_file_that_was_exchanged_or_lost_are_found() -> Non
     for file in (run.student.artifact, run.student.onnx):
         content = model_fetch(file)
         model_store(file, content + b"0")
-        assert ["not the one that was recorded" in fault for fault in release_faults(run)] == [True]
+        assert ["differs from the recorded one" in fault for fault in release_faults(run)] == [True]
         storages["models"].delete(file)
         assert ["is missing" in fault for fault in release_faults(run)] == [True]
         model_store(file, content)
     StudentModel.objects.filter(run=run).update(card={**run.student.card, "purpose": "Another one"})
-    assert any("the card of version 1" in fault for fault in release_faults(run))
+    assert any("the card of student version 1" in fault for fault in release_faults(run))
 
 
 def test_predictions_are_classes_with_probabilities_and_other_rows_are_refused_with_their_place() -> None:
@@ -311,9 +311,9 @@ def test_publisher_of_another_version_is_on_record_and_tampering_is_found(run: R
     student_publish(run=run, version=1, acting_user=olga)
     assert faults(run) == []
     for change, words in (
-        ({"artifact": first.artifact}, "not the one that was recorded"),
-        ({"artifact": "students/gone.model"}, "file of version 2"),
-        ({"artifact": second.artifact, "digest": first.digest}, "not those in the register"),
+        ({"artifact": first.artifact}, "differs from the recorded one"),
+        ({"artifact": "students/gone.model"}, "file of student version 2"),
+        ({"artifact": second.artifact, "digest": first.digest}, "differ from the register"),
     ):
         StudentModel.objects.filter(pk=second.pk).update(**change)
         assert any(words in fault for fault in faults(run)), words

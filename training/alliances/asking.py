@@ -128,7 +128,7 @@ class JointAsking(Asking, ABC):
             current = round_under_way(held)
             question, document = self.questions.question(current), row.document
             part = batch_part(question, current)
-            assert question.spread is not None, "it was put to sites"
+            assert question.spread is not None, "it was sent to sites"
             before, included = state_before(question, current, held.batches.count()), IncludedNoise(question.spread)
             release = question.release(part, before, [{"sums": summed}], included)
             bounds = None if charged else question.bounds(slice(part.start, part.start + release.size))
@@ -232,7 +232,7 @@ def question_end(run: Run, why: Sentence, silent: Sequence[str]) -> None:
         joint.dropped |= {site: why.to_json() for site in silent}
         joint.save(update_fields=["dropped"])
         transaction.on_commit(lambda: arrays_delete(*files))
-    logger.info("Question %d to sites is over: %s", question.number, why)
+    logger.info("Question %d to sites has ended: %s", question.number, why)
 
 
 class SiteAsking(JointAsking):

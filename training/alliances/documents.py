@@ -33,7 +33,7 @@ from training.alliances.wire import Hub, known_identity
 from training.engine.budgets import sites_of
 from training.models import Alliance, Dataset, JointAnswer, JointQuestion, JointRun, Run, RunResult, StudentModel
 
-_UNREADABLE = "A signature is no hexadecimal number: hub and sites need one version of the protocol."
+_UNREADABLE = "A signature is not hexadecimal. The hub and the sites need the same version of the protocol."
 
 
 def signature_of(text: str) -> bytes:

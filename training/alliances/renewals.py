@@ -99,7 +99,7 @@ def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseU
     row.save(update_fields=["code_digest"])
     at = timezone.now().isoformat(timespec="seconds")
     _renewal_set(alliance, {"site": site, "key": "", "proposed_by": acting_user.pk, "proposed_at": at}, acting_user)
-    logger.info("User %s asks for another key of a site of alliance %s.", acting_user.pk, alliance.pk)
+    logger.info("User %s requested a new key for a site of alliance %s.", acting_user.pk, alliance.pk)
     return code
 
 
@@ -174,7 +174,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
         send("run_advance", pk)  # end runs under the former document, with a message
     if not alliance.is_hub:
         send("alliance_contact", alliance.pk)
-    logger.info("User %s confirmed another key of a site of alliance %s.", acting_user.pk, alliance.pk)
+    logger.info("User %s confirmed the new key of a site of alliance %s.", acting_user.pk, alliance.pk)
     return alliance
 
 
@@ -208,7 +208,7 @@ def identity_renew(*, alliance: Alliance, invitation: str, acting_user: Abstract
         Hub(alliance).post("register", {"code": code, "key": own}, signed=False)
     except Unreachable as error:
         raise ValidationError(str(error)) from error
-    logger.info("User %s registered another key at alliance %s.", acting_user.pk, alliance.pk)
+    logger.info("User %s registered a new key with alliance %s.", acting_user.pk, alliance.pk)
     return fingerprint(own)
 
 

@@ -192,7 +192,7 @@ def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) ->
     question_end(run, Sentence(_LEFT_OUT, site=without), [without])
     send("run_advance", run.pk)
     with logging_run(run.pk):
-        logger.info("User %s goes on without a site.", acting_user.pk)
+        logger.info("User %s continues without a site.", acting_user.pk)
 
 
 def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> Dataset:
@@ -280,7 +280,7 @@ def model_take(run: Run) -> bool:
         notify_run_ended(run)
         if run.student is not None:
             notify_published(run)
-    logger.info("The model of the hub was taken over.")
+    logger.info("The hub's model was imported.")
     return True
 
 
@@ -334,7 +334,7 @@ def models_follow() -> None:
             if known is None or not known.is_withdrawn:
                 _version_follow(joint, document, facts, "" if known else _files_take(joint, document, facts))
         except (Unreachable, Refused, ValueError, KeyError) as error:
-            logger.warning("The hub's new version of run %s could not be taken over: %s", joint.pk, error)
+            logger.warning("The hub's new version of run %s could not be imported: %s", joint.pk, error)
 
 
 @transaction.atomic

@@ -103,7 +103,7 @@ def alliance_found(
     AllianceSite.objects.bulk_create(
         AllianceSite(alliance=alliance, name=each, code_digest=code_digest(code)) for each, code in codes.items()
     )
-    logger.info("User %s founded the alliance %s.", acting_user.pk, alliance.pk)
+    logger.info("User %s created the alliance %s.", acting_user.pk, alliance.pk)
     return alliance, codes
 
 
@@ -249,7 +249,7 @@ def alliance_connect(
         alliance.full_clean(exclude=["key", "address"])
         with changes_recorded([alliance], acting_user=acting_user):
             alliance.save()
-    logger.info("User %s registered at the alliance %s.", acting_user.pk, alliance.pk)
+    logger.info("User %s registered with the alliance %s.", acting_user.pk, alliance.pk)
     return alliance
 
 
@@ -378,7 +378,7 @@ def alliance_contact(pk: str | int) -> None:
     try:
         exchange(alliance)
     except (Unreachable, Refused) as error:
-        logger.warning("The hub of alliance %s was not heard: %s", alliance.pk, error)
+        logger.warning("The hub of alliance %s could not be reached: %s", alliance.pk, error)
 
 
 def proposal_document(alliance: Alliance, number: str) -> dict[str, Any]:
@@ -421,7 +421,7 @@ def _hubs_ask(alliances: QuerySet[Alliance]) -> None:
         except (Unreachable, Refused) as error:
             problem = error.sentence.to_json()
             Alliance.objects.filter(pk=alliance.pk).update(problem=problem)
-            logger.warning("The hub of alliance %s was not heard: %s", alliance.pk, error)
+            logger.warning("The hub of alliance %s could not be reached: %s", alliance.pk, error)
             continue
         if is_new:
             for pk in alliance.runs.filter(status__in=Run.ACTIVE).values_list("pk", flat=True):

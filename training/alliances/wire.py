@@ -279,7 +279,7 @@ def identities(alliance: Alliance) -> Iterator[Ed25519PrivateKey]:
     try:
         known = known_identity(alliance)
     except Refused:
-        logger.warning("The key that is on record of alliance %s is gone.", alliance.pk)
+        logger.warning("The recorded key of alliance %s is missing.", alliance.pk)
     else:
         yield known
         if public_key(known) == public_key(today):

@@ -108,7 +108,7 @@ class Asking:
         if held.rounds.count() != opened.index:
             return False
         opened.save()
-        logger.info("To be asked in round %d: %d.", opened.index + 1, opened.size)
+        logger.info("Round %d asks %d questions.", opened.index + 1, opened.size)
         return True
 
     def _close(self, held: Run) -> bool:
@@ -117,7 +117,7 @@ class Asking:
             return True  # another worker may have opened a round while this one waited
         outcome = self.questions.rehearsed(held) if held.rehearsal else held.outcome
         spending_end(held, self.questions.stop_reason(held), outcome=outcome)
-        logger.info("All %d were asked.", held.position)
+        logger.info("All %d questions were asked.", held.position)
         return True
 
     def _batch_at_once(self, held: Run) -> bool:

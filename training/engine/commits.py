@@ -112,26 +112,26 @@ def batch_faults(
     batch has charged them. ``most`` is the largest charge of a charging class, if there are any.
     """
     run, opened_round, content = batch.run, batch.round, release.content
-    assert opened_round is not None, "it has a question"
+    assert opened_round is not None, "the batch has a round"
     who, entry, before = f"run {run.pk}, batch {batch.index}", f"release {release.sequence}", position_in_round(batch)
     if content["question"] != question.digest():
-        yield f"{entry}: {who} asked something else than what was released."
+        yield f"{entry}: the released question differs from the one that {who} asked."
     if content["mechanism"] != question.describe():
-        yield f"{entry}: {who} was not asked as its plan says."
+        yield f"{entry}: the mechanism of {who} differs from its plan."
     space = opened_round.representation
     if question.fitted is not None:
         space = question.fitted.representation.sentence().to_json()
     # Later versions may describe the space in other words; the digest above covers the space itself.
     asked = (question.size, question.sigma, _values(space))
     if (opened_round.size, opened_round.sigma, _values(opened_round.representation)) != asked:
-        yield f"{who}: what its round says of itself is not what it asked."
+        yield f"{who}: the description of its round differs from the question."
     if opened_round.position < before + batch.size:
-        yield f"{who}: is in a round that has not asked so much."
+        yield f"{who}: ends after the last position of its round."
     if bounds is None:
         if release.charges or release.charge or any(content["charges"]):
-            yield f"{entry}: charges somebody once more for steps that were paid for before."
+            yield f"{entry}: charges for steps that were already charged."
     elif not charges_agree(run, batch, release, bounds, most):
-        yield f"{entry}: its public charge is not what {who} can have cost."
+        yield f"{entry}: its public charge does not match the cost of {who}."
 
 
 def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[float], most: float = 0.0) -> bool:
@@ -155,9 +155,9 @@ def charged_faults(batch: Batch, release: Release, holders: np.ndarray, due: np.
     # Charges of people whose records were erased cannot be recomputed, so the recorded charges are used.
     erased = np.isin(holders, list(holders_erased_once(release.study_id)))
     if not np.array_equal(charges.holders, holders):
-        yield f"release {release.sequence}: batch {batch.index} was not charged to those who were asked."
+        yield f"release {release.sequence}: batch {batch.index} was not charged to the people who were asked."
     elif not np.allclose(charges.spent[~erased], due[~erased], rtol=ROUNDING, atol=0):
-        yield f"release {release.sequence}: batch {batch.index} cost those who were asked something else."
+        yield f"release {release.sequence}: the charges for batch {batch.index} differ from its cost."
 
 
 def _values(sentence: Mapping[str, Any]) -> dict[str, Any]:

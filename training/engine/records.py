@@ -204,7 +204,7 @@ def _read(
     try:
         parts = [AESGCM(key).decrypt(once, sealed[a:b], _about(name, person)) for key, person, a, b in places]
     except InvalidTag:
-        raise SealError("Somebody's records in the file of a dataset were changed.") from None
+        raise SealError("A person's records in a dataset's file were changed.") from None
     return np.ndarray((int(counts[is_read].sum()), *row.shape[1:]), row.dtype, b"".join(parts))
 
 

@@ -303,7 +303,7 @@ class EngineMethod(ABC):
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
         if batch.round is None or batch.round.run_id != run.pk:
-            yield f"run {run.pk}, batch {batch.index}: is in no round of its run."
+            yield f"run {run.pk}, batch {batch.index}: does not belong to a round of its run."
             return
         question = self.questions.question(batch.round)
         bounds, most = self.bounds(question, batch), self.largest_class(question, batch)
@@ -324,7 +324,7 @@ class EngineMethod(ABC):
         """Yield messages about differences between a batch's stored data, its release, and its question's result."""
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        assert batch.round is not None, "a batch by this method is in a round"
+        assert batch.round is not None, "a batch of this method belongs to a round"
         yield from self.charges_faults(batch, release, self.questions.question(batch.round))
 
     @abstractmethod

@@ -115,12 +115,12 @@ def counts_kept_faults(batch: Batch, release: Release, question: CountsQuestion)
     try:
         sums = sums_of(batch)
     except (OSError, KeyError, ValueError):
-        yield f"{who}: what it released cannot be read."
+        yield f"{who}: its released file cannot be read."
         return
     if sums.shape != (question.cells,):
-        yield f"{who}: released other tables than its plan says."
+        yield f"{who}: released tables that are not in its plan."
     if release.content["digest"] != sums_digest(sums):
-        yield f"release {release.sequence}: the counts of {who} are not those that were released."
+        yield f"release {release.sequence}: the counts of {who} differ from the released ones."
 
 
 def counts_charges_faults(batch: Batch, release: Release, question: CountsQuestion) -> Iterator[str]:

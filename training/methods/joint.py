@@ -104,7 +104,7 @@ class JointMethod:
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
         if batch.round is None or batch.round.run_id != run.pk:
-            yield f"run {run.pk}, batch {batch.index}: is in no round of its run."
+            yield f"run {run.pk}, batch {batch.index}: does not belong to a round of its run."
             return
         question = self.asking.questions.question(batch.round)
         # At a site, people were charged for their answers before there was a total.
@@ -116,7 +116,7 @@ class JointMethod:
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
         """Yield messages about faults in the site's answers for a total; the total itself charges nobody."""
-        assert batch.round is not None, "a batch over sites is in a round"
+        assert batch.round is not None, "a batch across sites belongs to a round"
         question = self.asking.questions.question(batch.round)
         for joint_question, paid in _answers(batch, release):
             answered = copy(batch)
@@ -150,12 +150,12 @@ def _answer_faults(question: Question, joint_question: JointQuestion, paid: Rele
     """Yield messages about differences between a question that a site has answered and the register's entry."""
     number, document, content = joint_question.number, joint_question.document, paid.content
     bounds = question.bounds(slice(*document.part))
-    assert bounds is not None, "what is put to sites is charged by its bounds"
+    assert bounds is not None, "a question to sites is charged by its bounds"
     recorded = (content["question"], content["mechanism"], content["asked"])
     if recorded != (question.digest(), question.describe(), document.digest()):
-        yield f"release {paid.sequence}: question {number} to sites is another one than was paid for."
+        yield f"release {paid.sequence}: question {number} to sites is not the one that was charged."
     if paid.charge != max(bounds):
-        yield f"release {paid.sequence}: its public charge is not what question {number} to sites can have cost."
+        yield f"release {paid.sequence}: its public charge does not match the cost of question {number} to sites."
 
 
 def _is_sound(document: Mapping[str, Any]) -> bool:

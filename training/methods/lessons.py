@@ -178,7 +178,7 @@ def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Pr
         rows.update(**{field: done / total})
         if done * _LOGGED // total > last:
             last = done * _LOGGED // total
-            logger.info("The student has taken %d of %d steps.", done, total)
+            logger.info("The student completed %d of %d steps.", done, total)
 
     rows.update(**{field: 0.0})
     try:

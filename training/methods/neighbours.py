@@ -352,14 +352,14 @@ class Neighbours(EngineMethod):
         results, part = {query.row: query for query in batch.results.all()}, _part(batch)
         rows = question.rows[part]
         if sorted(results) != sorted(rows.tolist()):
-            yield f"{who}: asked other points than its round says."
+            yield f"{who}: asked about points that do not belong to its round."
             return
         labels = np.array([results[row].label for row in rows.tolist()])
         counts = np.array([results[row].counts for row in rows.tolist()])
         if release.content["digest"] != counts_digest(rows, labels, counts):
-            yield f"release {release.sequence}: the counts of {who} are not those that were released."
+            yield f"release {release.sequence}: the counts of {who} differ from the released ones."
         if not np.array_equal(labels, question.labels(part, counts)):
-            yield f"{who}: its labels do not follow from the counts that were released."
+            yield f"{who}: its labels do not follow from the released counts."
 
     def charges_faults(self, batch: Batch, release: Release, question: VotesQuestion) -> Iterator[str]:
         people = attempt_load(batch.attempt)

@@ -151,7 +151,7 @@ def _participation(run_id: UUID, seed: str) -> NDArray[np.bool_]:
 def _simulated(run_id: UUID) -> SimulatedVote:
     """Compute the vote of a rehearsal from its seed; cached so that the study is not locked meanwhile."""
     question = vote_question(Run.objects.select_related("study", "public_dataset").get(pk=run_id))
-    assert isinstance(question, RehearsedVote), "only a rehearsal's vote is simulated"
+    assert isinstance(question, RehearsedVote), "only votes of rehearsals are simulated"
     return question.simulated(ballot_load(run_id))
 
 
@@ -374,9 +374,9 @@ class Pate(EngineMethod):
         entry, due = f"release {release.sequence}", self.bounds(question, batch)
         for place, (charge, cost) in enumerate(zip(release.content["charges"], due, strict=True)):
             if charge != cost:
-                yield f"{entry}: group {place} was not charged what run {run.pk}, batch {batch.index} cost."
+                yield f"{entry}: group {place}'s charge differs from the cost of run {run.pk}, batch {batch.index}."
         if set(charges_of(release).spent.tolist()) - set(question.class_charges(*_paid_for(batch))):
-            yield f"{entry}: somebody was charged something else than their group, or teacher."
+            yield f"{entry}: a holder's charge differs from their group's or teacher's."
 
     def kept_faults(self, batch: Batch, release: Release, question: TeachersQuestion) -> Iterator[str]:
         who, entry, opened_round = (
@@ -384,26 +384,26 @@ class Pate(EngineMethod):
             f"release {release.sequence}",
             batch.round,
         )
-        assert opened_round is not None, "it has a question"
+        assert opened_round is not None, "the batch has a round"
         kept, counts = _released(batch), _counts(batch, question)
         labels = kept.labels[batch.start :]
         if release.content["digest"] != question.released_digest(
             batch.start, labels, kept.reinforced[batch.start :], counts
         ):
-            yield f"{entry}: the labels of {who}, or their counts, are not those that were released."
+            yield f"{entry}: the labels or counts of {who} differ from the released ones."
         if counts is not None and not np.array_equal(labels, counts.argmax(axis=1)):
-            yield f"{who}: its labels do not follow from the counts that were released."
+            yield f"{who}: its labels do not follow from the released counts."
         try:
             state = question.state(arrays_load(batch.released))
             before = state_before(question, opened_round, batch.index)
         except (OSError, KeyError, ValueError):
-            yield f"{who}: what it released, or what came before it, cannot be read."
+            yield f"{who}: its released file, or an earlier one, cannot be read."
             return
         are_labels_kept = np.array_equal(state.labels, kept.labels) and np.array_equal(
             state.reinforced, kept.reinforced
         )
         if not are_labels_kept or not np.array_equal(state.guesses[: batch.start], before.guesses):
-            yield f"{who}: its file does not follow from what was released."
+            yield f"{who}: its file does not follow from the releases."
 
     def charges_faults(self, batch: Batch, release: Release, question: TeachersQuestion) -> Iterator[str]:
         ballot = ballot_load(batch.run_id)

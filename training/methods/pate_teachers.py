@@ -93,7 +93,7 @@ def run_prepare(run: Run) -> bool:
         TeacherChunk.objects.bulk_create(
             TeacherChunk(run=held, start=start, stop=min(start + size, teachers)) for start in range(0, teachers, size)
         )
-    logger.info("To be trained: %s.", counted(teachers, "teacher", "teachers"))
+    logger.info("Training %s.", counted(teachers, "teacher", "teachers"))
     return True
 
 
@@ -259,7 +259,7 @@ def withdrawn_since_snapshot(run: Run) -> np.ndarray:
         study_id=run.study_id, sequence__gt=run.consent_sequence, kind=ConsentEvent.Kind.WITHDRAWN
     )
     withdrawn = np.array(list(events.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
-    assert run.snapshot_at is not None, "a run that has holders has a snapshot"
+    assert run.snapshot_at is not None, "a run with holders has a snapshot"
     return np.union1d(withdrawn, holders_lapsed_since(run.study, run.snapshot_at))
 
 

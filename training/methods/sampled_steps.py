@@ -373,19 +373,20 @@ class SgdSampled(GradientSteps):
         who, before = f"run {run.pk}, batch {batch.index}", position_in_round(batch)
         if batch.index == CHARGE:
             if batch.size or any(content.get(name) != value for name, value in question.charged_content().items()):
-                yield f"release {release.sequence}: is not the charge for all of run {run.pk}."
+                yield f"release {release.sequence}: is not the charge for the whole of run {run.pk}."
             return
         try:
             state = question.state(arrays_load(batch.released))
         except (OSError, KeyError, ValueError):
-            yield f"{who}: what it released cannot be read."
+            yield f"{who}: its released file cannot be read."
             return
         if not state.step - before == batch.size == content["steps"]:
-            yield f"{who}: says {batch.size} steps, its file {state.step - before}, its release {content['steps']}."
+            found = state.step - before
+            yield f"{who}: has {batch.size} steps, but its file has {found} and its release {content['steps']}."
         if content["digest"] != content_digest(state.to_arrays()):
-            yield f"release {release.sequence}: the weights of {who} are not those that were released."
+            yield f"release {release.sequence}: the weights of {who} differ from the released ones."
         if run.position == batch.start + batch.size and not published_follows(run, question, state):
-            yield f"run {run.pk}: the network that it published is not where its steps led to."
+            yield f"run {run.pk}: the published network is not the result of its steps."
 
     def charges_faults(self, batch: Batch, release: Release, question: SampledQuestion) -> Iterator[str]:
         people = attempt_load(batch.attempt)
@@ -395,7 +396,7 @@ class SgdSampled(GradientSteps):
             return
         charged, _caps = charged_caps(batch.run)
         if not np.isin(people.holders, charged).all():
-            yield f"release {release.sequence}: batch {batch.index} asked somebody who was not charged for the run."
+            yield f"release {release.sequence}: batch {batch.index} asked a holder who was not charged for the run."
 
 
 # --- Rounds -----------------------------------------------------------------------------------------------------------

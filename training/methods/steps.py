@@ -394,33 +394,33 @@ class Sgd(GradientSteps):
             yield from counts_kept_faults(batch, release, question)
             return
         run, content, opened_round = batch.run, release.content, batch.round
-        assert opened_round is not None, "it has a question"
+        assert opened_round is not None, "the batch has a round"
         who = f"run {run.pk}, batch {batch.index}"
         try:
             arrays, state = arrays_load(batch.released), state_before(question, opened_round, batch.index)
             sums, after_batch = arrays["sums"], question.state(arrays)
         except (OSError, KeyError, ValueError):
-            yield f"{who}: what it released, or what came before it, cannot be read."
+            yield f"{who}: its released file, or an earlier one, cannot be read."
             return
         if not len(sums) == batch.size == content["steps"]:
-            yield f"{who}: says {batch.size} steps, its file {len(sums)}, its release {content['steps']}."
+            yield f"{who}: has {batch.size} steps, but its file has {len(sums)} and its release {content['steps']}."
             return
         if content["digest"] != sums_digest(sums):
-            yield f"release {release.sequence}: the sums of {who} are not those that were released."
+            yield f"release {release.sequence}: the sums of {who} differ from the released ones."
         *_states, after = states_after(state, sums)
         if not after.same(after_batch):
-            yield f"{who}: its state does not follow from what was released."
+            yield f"{who}: its state does not follow from the releases."
         if not position_in_round(batch) and not points_follow(opened_round, question):
-            yield f"{who}: the points in place of public ones are not those that the counts of its run lead to."
+            yield f"{who}: its substitutes for public points do not follow from the run's counts."
         if run.position == batch.start + batch.size and not published_follows(run, after):
-            yield f"run {run.pk}: the model that it published is not where its steps led to."
+            yield f"run {run.pk}: the published model is not the result of its steps."
 
     def charges_faults(self, batch: Batch, release: Release, question: StepsQuestion | CountsQuestion) -> Iterator[str]:
         if isinstance(question, CountsQuestion):
             yield from counts_charges_faults(batch, release, question)
             return
         opened_round, people = batch.round, attempt_load(batch.attempt)
-        assert opened_round is not None, "it has a question"
+        assert opened_round is not None, "the batch has a round"
         contributions = question.contributions(people, records_of(batch.run, question.fitted, people.holders))
         state, sums = state_before(question, opened_round, batch.index), arrays_load(batch.released)["sums"]
         for state_next in states_after(state, sums):

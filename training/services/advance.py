@@ -97,7 +97,7 @@ def run_advance(run_id: str | UUID) -> bool:
                     if should_yield():
                         raise WorkYielded
                 except WorkYielded:
-                    logger.info("The run steps aside for other work.")
+                    logger.info("The run yields to other work.")
                     aside = True
                     break
         run = Run.objects.select_related("study").get(pk=run_id)
@@ -187,7 +187,7 @@ def runs_sweep() -> list[str]:
     ids = send_on(waiting, "training.tasks.run_advance")
     if ids:
         number = counted(len(ids), "run", "runs")
-        logger.info("Sent on %s that nobody was working on (timeout %gs).", number, settings.HEARTBEAT_TIMEOUT)
+        logger.info("Resumed %s that no worker was processing (timeout %gs).", number, settings.HEARTBEAT_TIMEOUT)
     send_on(StudentTraining.objects.exclude(state=StudentTraining.State.DONE), "training.tasks.student_learn")
     imports_sweep()
     encodings_sweep()

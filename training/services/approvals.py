@@ -152,7 +152,7 @@ def approval_undo(*, run: Run, acting_user: AbstractBaseUser) -> Run:
         raise ValidationError(_("This run is already approved and planned. An operator can cancel it."), code=STATE)
     _draft_again(run, "", acting_user)
     with logging_run(run.pk):
-        logger.info("User %s took back the approval.", acting_user.pk)
+        logger.info("User %s withdrew the approval.", acting_user.pk)
     return run
 
 

@@ -157,7 +157,7 @@ def dataset_provenance_state(*, dataset: Dataset, provenance: str, acting_user: 
     locked(dataset).provenance = provenance.strip()
     with changes_recorded([dataset], acting_user=acting_user):
         dataset.save(update_fields=["provenance"])
-    logger.info("User %s stated where dataset %s comes from.", acting_user.pk, dataset.pk)
+    logger.info("User %s stated the origin of dataset %s.", acting_user.pk, dataset.pk)
     return dataset
 
 
@@ -182,15 +182,17 @@ def _require_rows(rows: Rows, kind: str) -> None:
     if kind == Dataset.Kind.PRIVATE:
         if rows.holders is None:
             raise DataError(
-                "Private rows need an owner, and these have none.",
+                "Private rows need owners, but these have none.",
                 "Declare the column that holds the pseudonym (role “holder”), or give the array “holder”.",
             )
         if fault := next(pseudonym_faults(rows.holders, "holder"), None):
             raise fault
     if kind != Dataset.Kind.PUBLIC and rows.y is None:
-        raise DataError(f"A {kind} dataset needs labels, and this has none.", "Declare the column with role “label”.")
+        raise DataError(
+            f"A {kind} dataset needs labels, but this one has none.", "Declare the column with role “label”."
+        )
     if kind != Dataset.Kind.PRIVATE and rows.holders is not None:
         raise DataError(
-            f"Rows of a {kind} dataset belong to nobody, but these have holders.",
-            "Import them as private, or leave the holder's column out.",
+            f"Rows of a {kind} dataset cannot have holders, but these do.",
+            "Import them as private, or omit the holder column.",
         )

@@ -73,7 +73,7 @@ def records_erase(study_id: int | str) -> int:
             arrays_delete(*(rest.artifact for rest in rests))
         erased += len(waiting) if done else 0
     if erased:
-        logger.info("Records erased in study %s: those of %s.", study.pk, counted(erased, "person", "people"))
+        logger.info("Study %s: erased the records of %s.", study.pk, counted(erased, "person", "people"))
     return erased
 
 
@@ -287,7 +287,7 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
     with changes_recorded([study], acting_user=None):
         study.save(update_fields=["expired_at"])
     disposal_record(study=study, kind=Disposal.Kind.EXPIRED, acting_user=None, rows=rows, files=files)
-    logger.info("The private records of study %s were erased: %s.", study.pk, counted(rows, "row", "rows"))
+    logger.info("Study %s: erased the private records (%s).", study.pk, counted(rows, "row", "rows"))
     return rows
 
 
@@ -314,9 +314,9 @@ def records_due_erase() -> None:
         try:
             records_erase(study.pk)
         except Exception:
-            logger.exception("Records of study %s could not be erased; it is tried again.", study.pk)
+            logger.exception("Records of study %s could not be erased; this will be retried.", study.pk)
     for study in studies_over():
         try:
             records_expire(study=study)
         except Exception:
-            logger.exception("The private records of study %s could not be erased; it is tried again.", study.pk)
+            logger.exception("The private records of study %s could not be erased; this will be retried.", study.pk)

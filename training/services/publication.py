@@ -154,7 +154,7 @@ def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> S
         content: dict[str, Any] = {"version": model.version, "digest": model.digest, "before": before, "stage": stage}
         release_record(study=study, kind=Release.Kind.STAGE, run=run.pk, content=content, acting_user_id=acting_user.pk)
     with logging_run(run.pk):
-        logger.info("Version %d of the student is %s now, by user %s.", model.version, stage, acting_user.pk)
+        logger.info("Version %d of the student was set to %s by user %s.", model.version, stage, acting_user.pk)
     return model
 
 
@@ -206,7 +206,7 @@ def model_threshold_set(
         kind = Release.Kind.THRESHOLD
         release_record(study=study, kind=kind, run=run.pk, content=content, acting_user_id=acting_user.pk)
     with logging_run(run.pk):
-        logger.info("Version %d of the student has a new threshold, by user %s.", model.version, acting_user.pk)
+        logger.info("Version %d of the student got a new threshold from user %s.", model.version, acting_user.pk)
     return model
 
 

@@ -90,7 +90,7 @@ def restore_settle(
         journal_settle(study)
     applied = sum(len(rows) for rows in lost.rows.values())
     logger.warning(
-        "User %s settled the restore of study %s: accounts stand at %g of their caps at least; recorded again: %s.",
+        "User %s settled the restore of study %s: accounts are charged at least %g of their caps; restored: %s.",
         acting_user.pk,
         study.pk,
         reached,

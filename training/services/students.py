@@ -104,7 +104,7 @@ def student_train(run: Run) -> bool:
         if publishes:
             notify_published(run)
     learned_from = counted(taught.card["learned_from"]["labels"], "release", "releases")
-    logger.info("The student has learned from %s.", learned_from)
+    logger.info("The student was trained on %s.", learned_from)
     return True
 
 
@@ -117,7 +117,7 @@ def _finish_without_model(run: Run, why: Sentence) -> bool:
     run.status, run.ended_at, run.message = Run.Status.FINISHED, timezone.now(), why
     run.save(update_fields=["status", "ended_at", "message"])
     notify_run_ended(run)
-    logger.info("The run has no model: it released too few labels.")
+    logger.info("The run has no model, because it released too few labels.")
     return True
 
 
@@ -428,14 +428,14 @@ def student_learn(training_id: int | str, progress: Progress | None = None) -> b
                 died=gettext_noop("Too many workers died during this task. The workers' logs contain the reason."),
             )
         except WorkYielded:
-            logger.info("The training of the student steps aside for other work.")
+            logger.info("The training of the student yields to other work.")
             send("student_learn", training_id)
             worked = True
     return worked
 
 
 def _fail(training: StudentTraining, message: str) -> None:
-    logger.warning("No student came of the training: %s", message)
+    logger.warning("The training of the student failed: %s", message)
     StudentTraining.objects.filter(pk=training.pk).update(message=message, state=StudentTraining.State.DONE)
 
 
@@ -467,7 +467,7 @@ def _version_train(training: StudentTraining, progress: Progress) -> None:
         version_add(
             training.run, taught, acting_user_id=training.requested_by_id, requested_by_id=training.requested_by_id
         )
-    logger.info("Another version of the student has learned.")
+    logger.info("Another version of the student was trained.")
 
 
 def _is_done(training: StudentTraining) -> bool:

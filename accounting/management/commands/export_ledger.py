@@ -17,7 +17,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         study_argument(parser)
         parser.add_argument("--format", choices=sorted(FORMATS), default="json")
-        parser.add_argument("--output", type=Path, help="the file to write (default: standard output)")
+        parser.add_argument("--output", type=Path, help="output file (default: standard output)")
 
     def handle(self, *args: Any, study: str, format: str, output: Path | None, **options: Any) -> None:
         row = study_by_slug(study)

@@ -33,7 +33,7 @@ def row_cost(k: int, gamma: float, epsilon0: float, delta: float) -> tuple[float
         raise ValueError("k and gamma must be above 1, epsilon0 above 0, delta between 0 and 1")
     t = min(k - 1, math.floor(k + math.log(delta) / epsilon0))
     if t < 1:
-        raise ValueError(f"No row is ({epsilon0:g}, {delta:g})-DP with k = {k}: take a larger k, or a larger epsilon0.")
+        raise ValueError(f"No row is ({epsilon0:g}, {delta:g})-DP with k = {k}: use a larger k or a larger epsilon0.")
     return epsilon0 + math.log1p(gamma / t), t
 
 
@@ -64,7 +64,7 @@ def composed_epsilon(epsilon_row: float, delta_row: float, rows: int, delta: flo
     (1.0, 4.77)
     """
     if composed_delta(epsilon_row, delta_row, rows, rows * epsilon_row) > delta:
-        raise ValueError(f"{rows} rows of δ = {delta_row:g} have a larger δ than {delta:g}: give each a smaller one.")
+        raise ValueError(f"{rows} rows with δ = {delta_row:g} exceed the total δ of {delta:g}: use less per row.")
     if composed_delta(epsilon_row, delta_row, rows, 0.0) <= delta:
         return 0.0
 

@@ -21,11 +21,11 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, help="where the private key is written; it must not exist")
+        parser.add_argument("file", type=Path, help="new file for the private key")
         parser.add_argument(
             "--name",
             default=f"{urlsplit(settings.SITE_URL).netloc}/checkpoints",
-            help="name of the key and of the log, kept when the key is changed (default: %(default)s)",
+            help="name of the key and the log; keep it when you change the key (default: %(default)s)",
         )
 
     def handle(self, *args: Any, file: Path, name: str, **options: Any) -> None:
@@ -35,11 +35,11 @@ class Command(BaseCommand):
                 written.write(f"{key.text}\n")
         except FileExistsError:
             raise CommandError(
-                f"{file} is there already. Choose another name: a private key is never overwritten."
+                f"{file} already exists. Choose another name, because private keys are never overwritten."
             ) from None
         except (OSError, NoteError) as error:
             raise CommandError(str(error)) from error
         self.stdout.write(
-            f"Public key, for IPATE_CHECKPOINT_KEYS (keep earlier ones behind it, with a comma) and for everybody who "
-            f"checks:\n{key.public}"
+            f"Public key, for IPATE_CHECKPOINT_KEYS (put earlier ones after it, separated by commas) and for everyone "
+            f"who checks:\n{key.public}"
         )

@@ -20,7 +20,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--after-restore",
             action="store_true",
-            help="a backup was restored: go on after the checkpoints that the second place has and the database lacks",
+            help="after a restore: continue from checkpoints that the second location has and the database lacks",
         )
 
     def handle(self, *args: Any, after_restore: bool, **options: Any) -> None:
@@ -29,6 +29,6 @@ class Command(BaseCommand):
         except CheckpointError as error:
             raise CommandError(str(error)) from error
         if checkpoint is None:
-            self.stdout.write("Today's checkpoint was signed before.")
+            self.stdout.write("Today's checkpoint has already been signed.")
         else:
             self.stdout.write(checkpoint.note)

@@ -19,9 +19,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         study_argument(parser)
         parser.add_argument("list", type=Path, help="the CSV file; level is HIGH, AVERAGE, LOW or NONE")
-        parser.add_argument("--scans", type=Path, required=True, help="folder with the scans that the list names")
-        parser.add_argument("--by", required=True, metavar="USERNAME", help="the operator who records them")
-        parser.add_argument("--dry-run", action="store_true", help="only look for problems")
+        parser.add_argument("--scans", type=Path, required=True, help="folder with the scans named in the list")
+        parser.add_argument(
+            "--by", required=True, metavar="USERNAME", help="user name of the operator who records them"
+        )
+        parser.add_argument("--dry-run", action="store_true", help="only look for errors")
 
     def handle(self, *args: Any, study: str, list: Path, scans: Path, by: str, dry_run: bool, **options: Any) -> None:
         row = study_by_slug(study)
@@ -45,5 +47,5 @@ class Command(BaseCommand):
         except OSError as error:
             raise CommandError(f"{error.filename}: {error.strerror}.") from error
         except PaperError as error:
-            raise CommandError(f"Nothing is recorded.\n{error}") from error
-        self.stdout.write(f"{number} decisions {'can be recorded; this was a dry run' if dry_run else 'are recorded'}.")
+            raise CommandError(f"Nothing was recorded.\n{error}") from error
+        self.stdout.write(f"{number} decisions {'can be recorded (--dry-run)' if dry_run else 'were recorded'}.")

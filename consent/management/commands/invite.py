@@ -27,27 +27,31 @@ class Command(BaseCommand):
             "--pseudonyms",
             type=Path,
             metavar="FILE",
-            help=f"one pseudonym a line, or CSV with the columns {', '.join(COLUMNS)}; - is standard input",
+            help=f"one pseudonym per line, or CSV with the columns {', '.join(COLUMNS)}; - for standard input",
+        )
+        parser.add_argument("--everyone", action="store_true", help="everyone in the data not yet invited or decided")
+        parser.add_argument(
+            "--open",
+            type=int,
+            default=0,
+            metavar="N",
+            help="also create N invitations without pseudonyms",
         )
         parser.add_argument(
-            "--everyone", action="store_true", help="everybody in the data who was not invited and has not decided yet"
-        )
-        parser.add_argument("--open", type=int, default=0, metavar="N", help="and so many for people not known yet")
-        parser.add_argument(
-            "--replace", action="store_true", help="give a new code to those invited before; the old one is revoked"
+            "--replace",
+            action="store_true",
+            help="issue new codes to people already invited, and revoke the old ones",
         )
 
         parser.add_argument(
-            "--different-people", action="store_true", help="invite though some new pseudonyms look like others"
+            "--different-people", action="store_true", help="invite even if some new pseudonyms look like others"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         study = study_by_slug(options["study"])
         path: Path | None = options["pseudonyms"]
         if path is None and options["open"] < 1 and not options["everyone"]:
-            raise CommandError(
-                "Nobody to invite: give --pseudonyms FILE, --everyone, or --open N for people not known yet."
-            )
+            raise CommandError("Say whom to invite: give --pseudonyms FILE, --everyone, or --open N.")
         try:
             text = (
                 "" if path is None else sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
@@ -57,7 +61,7 @@ class Command(BaseCommand):
             groups = look_alikes_in(study, [each.pseudonym for each in people])
             if groups and not options["different_people"]:
                 raise CommandError(
-                    f"Nobody is invited: some new pseudonyms look like others: {'; '.join(look_alikes_text(groups))} "
+                    f"Nobody was invited: some new pseudonyms look like others: {'; '.join(look_alikes_text(groups))} "
                     "Correct the list, or give --different-people if they are different people."
                 )
             everyone = uninvited_holders(study).values_list("pseudonym", flat=True) if options["everyone"] else ()
@@ -70,7 +74,7 @@ class Command(BaseCommand):
             )
         except OSError as error:
             raise CommandError(
-                f"{path} cannot be read: {error.strerror}. Give a file with one pseudonym a line."
+                f"{path} cannot be read: {error.strerror}. Give a file with one pseudonym per line."
             ) from None
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from None

@@ -16,8 +16,8 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--reviewed", action="store_true", help="confirm that all accounts are as they should be")
-        parser.add_argument("--user", help="your account's name, with --reviewed; it stays on record")
+        parser.add_argument("--reviewed", action="store_true", help="confirm that all accounts are correct")
+        parser.add_argument("--user", help="your user name, which is recorded; required with --reviewed")
 
     def handle(self, *args: Any, reviewed: bool, user: str | None, **options: Any) -> None:
         for person in staff():
@@ -31,11 +31,11 @@ class Command(BaseCommand):
                 )
                 if holds
             ]
-            self.stdout.write(f"{person.username}: {', '.join(may) or 'nothing beside roles in studies'}")
+            self.stdout.write(f"{person.username}: {', '.join(may) or 'only roles in studies'}")
         if not reviewed:
             return
         acting_user = User.objects.filter(username=user, is_active=True).first()
         if acting_user is None:
-            raise CommandError("Name your own account: --user NAME. It stays on record.")
+            raise CommandError("Name your own account with --user NAME. It will be recorded.")
         missing = accounts_review(acting_user=acting_user)
-        self.stdout.write(f"{missing} changes were forgotten; it is on record that {acting_user} has reviewed them.")
+        self.stdout.write(f"{missing} changes were lost. The review by {acting_user} was recorded.")

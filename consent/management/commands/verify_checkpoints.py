@@ -28,12 +28,12 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="a checkpoint that was kept outside")
+        parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="a saved checkpoint, such as an email")
         parser.add_argument(
             "--key",
             action="append",
             metavar="KEY",
-            help="a public key that may have signed them (default: the settings')",
+            help="a public key that may have signed them (default: those in the settings)",
         )
 
     def handle(self, *args: Any, files: list[Path], key: list[str] | None, **options: Any) -> None:
@@ -44,7 +44,7 @@ class Command(BaseCommand):
         except NoteError as error:
             raise CommandError(str(error)) from error
         if not keys:
-            raise CommandError("Name the public key with --key.")
+            raise CommandError("Give the public key with --key.")
         faults = [*log_faults(keys), *second_place_faults()]
         for study in Study.objects.all():
             faults += [f"{study.slug}: {fault}" for fault in rows_faults(study)]
@@ -62,5 +62,5 @@ class Command(BaseCommand):
                 faults.append(str(error))
         if faults:
             raise CommandError("\n".join(faults))
-        held = "those that were given" if files else "the last one"
-        self.stdout.write(f"{Checkpoint.objects.count()} checkpoints; the records are those of {held}.")
+        held = "the given ones" if files else "the last one"
+        self.stdout.write(f"{Checkpoint.objects.count()} checkpoints; the records match {held}.")

@@ -41,9 +41,9 @@ class Command(BaseCommand):
         decisions = counted(len(rows), "decision", "decisions")
         answerers = counted(len(circumstances), "record", "records")
         self.stdout.write(
-            f"As on record: {decisions} in the file, and {answerers} of who answers. "
-            "Their chains are whole, every decision was made by whoever answered, and no promise was made weaker "
-            "without a yes to that."
+            f"The file matches the records: {decisions}, and {answerers} of who answers. "
+            "Their chains are intact, every decision was made by the person who answered, and no promise was "
+            "weakened without agreement."
         )
 
 

@@ -20,21 +20,21 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("number", help="the receipt number (64 hexadecimal digits), or the code that was read out")
+        parser.add_argument("number", help="the receipt number (64 hexadecimal digits), or its short code")
 
         parser.add_argument(
             "--proof",
             type=Path,
             metavar="FILE",
-            help="write the proof that it is under the last signed checkpoint, as its holder can download it",
+            help="write the proof that the last signed checkpoint covers it, as its holder can download it",
         )
 
     def handle(self, *args: Any, number: str, proof: Path | None, **options: Any) -> None:
         event = receipt_event("".join(number.split()).lower())
         if event is None:
             raise CommandError(
-                "No decision on record has this receipt number. Check each digit. If the key for signatures was "
-                "changed since, name the earlier one in IPATE_SIGNING_KEY_FALLBACKS."
+                "No decision has this receipt number. Check each digit. If the signing key was changed since, add the "
+                "earlier one to IPATE_SIGNING_KEY_FALLBACKS."
             )
         self.stdout.write(receipt_sentence(event))
         for term, value in [*receipt_facts(event), *receipt_digests(event)]:
@@ -44,8 +44,8 @@ class Command(BaseCommand):
                 "The record was changed after it was written. Keep the database as it is, and run verify_ledger."
             )
         self.stdout.write(
-            f"Decision {event.sequence} of study “{event.study.slug}” is as it was recorded; verify_ledger checks the "
-            "whole chain."
+            f"Decision {event.sequence} of study “{event.study.slug}” is unchanged. To check the whole chain, run "
+            "verify_ledger."
         )
         if proof is not None:
             self._prove(event, proof)
@@ -53,8 +53,6 @@ class Command(BaseCommand):
     def _prove(self, event: ConsentEvent, path: Path) -> None:
         checkpoint = checkpoint_over(event)
         if checkpoint is None:
-            raise CommandError(
-                "No signed checkpoint was made since this decision, or a worker has yet to prepare proofs."
-            )
+            raise CommandError("No checkpoint was signed since this decision, or a worker still has to prepare proofs.")
         path.write_text(json.dumps(proof_of(event, checkpoint), ensure_ascii=False, indent=2) + "\n")
-        self.stdout.write(f"{path} proves that it is under checkpoint {checkpoint.number} of {checkpoint.day}.")
+        self.stdout.write(f"{path} proves that checkpoint {checkpoint.number} of {checkpoint.day} covers it.")

@@ -41,25 +41,25 @@ class Command(BaseCommand):
             type=int,
             default=settings.BACKUP_DAYS,
             metavar="N",
-            help="delete backups that are older (default: IPATE_BACKUP_DAYS, %(default)s)",
+            help="delete backups older than N days (default: IPATE_BACKUP_DAYS, %(default)s)",
         )
         parser.add_argument(
             "--unencrypted",
             action="store_true",
-            help="do not encrypt: whoever reads the file then reads all that people entrusted to the site",
+            help="do not encrypt: anyone who can read the file can read all personal data on the site",
         )
         parser.add_argument(
             "--nightly",
             action="store_true",
-            help="stay, and make one every night at three, in IPATE_TIME_ZONE: for containers, which have no timer",
+            help="keep running and back up every night at three (IPATE_TIME_ZONE), for containers without a timer",
         )
 
     def handle(self, *, folder: Path, keep_days: int, unencrypted: bool, nightly: bool, **_: Any) -> None:
         if keep_days < 1:
-            raise CommandError("--keep-days is a whole number above 0.")
+            raise CommandError("--keep-days must be a whole number above 0.")
         if not unencrypted and not settings.BACKUP_RECIPIENTS:
             raise CommandError(
-                "No backup was made: there is no key to encrypt it to. Make one by ipate backup_key FILE and set "
+                "No backup was made: there is no key to encrypt it with. Make one with ipate backup_key FILE and set "
                 "IPATE_BACKUP_RECIPIENT, or add --unencrypted where the disk is encrypted."
             )
         if not nightly:
@@ -73,7 +73,7 @@ class Command(BaseCommand):
                 try:
                     self._make(folder, keep_days, unencrypted)
                 except CommandError as error:
-                    self.stderr.write(f"{error} The next try is tomorrow.")
+                    self.stderr.write(f"{error} The next attempt is tomorrow.")
                 # The database may be restarted while waiting.
                 connections.close_all()
         except KeyboardInterrupt:
@@ -91,9 +91,9 @@ class Command(BaseCommand):
                 # Also after a failure, so that old backups are deleted by the promised time.
                 if folder.is_dir():
                     for old in backups_prune(folder, keep_days):
-                        self.stdout.write(f"{old.name} was older than {keep_days} days or never completed; deleted.")
+                        self.stdout.write(f"{old.name} was older than {keep_days} days or incomplete, and was deleted.")
         except BackupError as error:
             raise CommandError(str(error)) from error
         state = "NOT ENCRYPTED" if unencrypted else "encrypted"
         self.stdout.write(f"{path} is complete and {state}. SHA-256: {digest}")
-        self.stdout.write(f"{keys} has the keys of people's records, in place of the copy of the last time.")
+        self.stdout.write(f"{keys} contains the keys of people's records and replaces the previous copy.")

@@ -29,6 +29,6 @@ class Command(BaseCommand):
             raise CommandError(f"The private key could not be written: {error}. Name a new file.") from error
         self.stdout.write(
             f"IPATE_BACKUP_RECIPIENT={recipient}\n"
-            f"The private key is in {file}. Keep it, and a copy of it, away from this installation and its backups: "
+            f"The private key is in {file}. Keep it and a copy away from this installation and its backups: "
             "only ipate restore --identity needs it."
         )

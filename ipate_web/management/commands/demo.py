@@ -55,13 +55,16 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--data", choices=sorted(STUDIES), default="digits", help="which data (default digits)")
-        parser.add_argument("--no-serve", action="store_true", help="end after the table; leave no site running")
-        parser.add_argument("--json", action="store_true", help="print the result as one JSON object, last line")
+        parser.add_argument("--data", choices=sorted(STUDIES), default="digits", help="data to use (default digits)")
+        parser.add_argument("--no-serve", action="store_true", help="exit after the table; run no site")
+        parser.add_argument("--json", action="store_true", help="print the result as a JSON object on the last line")
         parser.add_argument(
-            "--sites", type=int, default=0, help="so many hospitals and a hub, each an installation of its own"
+            "--sites",
+            type=int,
+            default=0,
+            help="number of hospitals, each with its own installation, plus a hub",
         )
-        parser.add_argument("--port", type=int, default=8000, help="where the site listens (default 8000)")
+        parser.add_argument("--port", type=int, default=8000, help="port of the site (default 8000)")
 
     def handle(self, **options: Any) -> None:
         unwind_on_signals()
@@ -71,7 +74,7 @@ class Command(BaseCommand):
                 return
             self.run(options["data"], serve=not options["no_serve"], as_json=options["json"], port=options["port"])
         except KeyboardInterrupt:
-            self.stdout.write("\nStopped. The same command continues where this one has stopped.")
+            self.stdout.write("\nStopped. Run the same command again to continue.")
 
     def run_over_sites(self, data: str, sites: int, port: int, no_serve: bool, **options: Any) -> None:
         """Run a hub and several sites with an alliance and a joint run."""
@@ -147,10 +150,10 @@ class Command(BaseCommand):
                 f"{_percent(report['student_accuracy']):>12} {_gain(report['student_accuracy'], baseline):>10}   "
                 f"{promised if not run.rehearsal else 'nothing'}\n"
             )
-        self.stdout.write("\nThe gain is in points of the student's accuracy, against the last line.")
+        self.stdout.write("\nThe gain is the difference in student accuracy from the last line, in percentage points.")
         if student := runs[0].student:
             share = _percent(student.card["evaluation"]["majority"]["share"])
-            self.stdout.write(f"A model that always names the most frequent class would have {share}.")
+            self.stdout.write(f"Always predicting the most frequent class would give {share}.")
         self.stdout.write("\n")
 
     def _print_logins(self, port: int, study: Study, logins: list[Login]) -> None:
@@ -162,31 +165,31 @@ class Command(BaseCommand):
         for login in logins:
             self.stdout.write(f"  {login.username:18} {login.role}\n")
         if settings.EMAIL_FILE_PATH:
-            self.stdout.write(f"Mails are files in {settings.EMAIL_FILE_PATH}.\n")
+            self.stdout.write(f"Emails are written to {settings.EMAIL_FILE_PATH}.\n")
         self.stdout.write(
-            "\nMeanwhile people decide, and four runs learn from those who consent. An operator can watch them:\n"
+            "\nMeanwhile people decide, and four runs learn from those who consent. Operators can follow them at:\n"
             f"  http://127.0.0.1:{port}{reverse('staff:runs', args=[study.slug])}\n"
-            "You can stop with Ctrl-C at any moment; the same command continues.\n\n"
+            "You can stop with Ctrl-C at any time and continue with the same command.\n\n"
         )
 
     def _print_places(self, port: int, study: Study, runs: list[Run]) -> None:
         """Print the most informative pages, each with the users who may see it."""
         rehearsed = [run for run in runs if run.rehearsal]
         places = [
-            ("operator", reverse("staff:study", args=[study.slug]), "what each privacy group has used"),
+            ("operator", reverse("staff:study", args=[study.slug]), "privacy budget used by each group"),
             *(
                 ("operator", reverse("staff:run", args=[study.slug, run.pk]), f"run “{run.title}”")
                 for run in runs
                 if not run.rehearsal
             ),
             ("holder", reverse("consent:study", args=[study.slug]), "a person's choice"),
-            ("auditor", reverse("staff:ledger", args=[study.slug]), "the register, and its verification"),
+            ("auditor", reverse("staff:ledger", args=[study.slug]), "release register and its verification"),
         ]
         if rehearsed:
             page = reverse("staff:run_compare", args=[rehearsed[0].study.slug])
             compared = "&".join(f"run={run.pk}" for run in rehearsed)
             places.append(("operator", f"{page}?{compared}", "the rehearsals compared"))
-        self.stdout.write("What to look at:\n")
+        self.stdout.write("Where to look:\n")
         for who, path, words in places:
             self.stdout.write(f"  {f'demo-{who}':14} {words:35} http://127.0.0.1:{port}{path}\n")
         self.stdout.write("\n")

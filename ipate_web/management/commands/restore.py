@@ -24,15 +24,15 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, help="file that ipate backup made")
+        parser.add_argument("file", type=Path, help="backup file that ipate backup wrote")
         parser.add_argument("--identity", type=Path, metavar="FILE", help="file with the private key of the backup")
         parser.add_argument(
             "--keys",
             type=Path,
             metavar="FILE",
-            help="copy of the keys of people's records (default: the one beside the backup); what is there stays",
+            help="copy of the keys of people's records (default: the one next to the backup); existing keys are kept",
         )
-        parser.add_argument("--replace", action="store_true", help="delete what this installation has")
+        parser.add_argument("--replace", action="store_true", help="delete the data of this installation")
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
     def handle(
@@ -43,12 +43,12 @@ class Command(BaseCommand):
             identities = identities_read(identity) if identity else []
             manifest = backup_check(file, identities)
             if is_running():
-                raise CommandError("A worker was heard from just now. Stop site, workers and beat, then try again.")
+                raise CommandError("A worker is still running. Stop the site, the workers and beat, then try again.")
             contents = content_at_risk()
             if contents and not replace:
                 raise CommandError(
-                    f"This installation is not empty: {contents}. Make a backup of it, then call this with --replace, "
-                    "which deletes them."
+                    f"This installation is not empty: {contents}. Back it up, then repeat the command with --replace, "
+                    "which deletes its data."
                 )
             made = f"made {manifest['made_at']} by iPATE {manifest['version']}"
             self._confirm(f"{file}, {made}, {len(manifest['files'])} files", contents, yes)
@@ -58,13 +58,13 @@ class Command(BaseCommand):
             keys_check()
         except BackupError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write("Restored. Everybody has to sign in again.")
+        self.stdout.write("Restored. Everyone has to sign in again.")
         if not locked:
             call_command("verify_ledger", stdout=self.stdout)
         for slug in locked:
             self.stdout.write(
-                f"{slug} is locked: decisions or releases are lost. Call ipate settle_restore {slug} --user YOU: "
-                "it records the decisions since the backup again, and charges what may have been released."
+                f"{slug} is locked: decisions or releases are lost. Run ipate settle_restore {slug} --user YOU: "
+                "it restores decisions made since the backup, and charges what may have been released."
             )
 
     def _confirm(self, backup: str, contents: str, yes: bool) -> None:
@@ -73,6 +73,6 @@ class Command(BaseCommand):
         if yes:
             return
         if not sys.stdin.isatty():
-            raise CommandError("Nobody can be asked here. Add --yes to restore without being asked.")
-        if input(f"Type “{CONFIRMATION}” to go on: ").strip() != CONFIRMATION:
+            raise CommandError("There is no terminal to confirm this on. Add --yes to skip the confirmation.")
+        if input(f"Type “{CONFIRMATION}” to continue: ").strip() != CONFIRMATION:
             raise CommandError("Nothing was changed.")

@@ -34,16 +34,16 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, help="file that ipate backup made")
+        parser.add_argument("file", type=Path, help="backup file that ipate backup wrote")
         parser.add_argument("--identity", type=Path, metavar="FILE", help="file with the private key of the backup")
         parser.add_argument("--database", default="", metavar="URL", help="empty PostgreSQL database for the drill")
-        parser.add_argument("--report", type=Path, metavar="FILE", help="write the report as JSON, too")
+        parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report as JSON")
 
     def handle(self, *, file: Path, identity: Path | None, database: str, report: Path | None, **_: Any) -> None:
         if connection.vendor == "postgresql" and not database:
-            raise CommandError("Name an empty database by --database postgres://user:password@host/name.")
+            raise CommandError("Name an empty database with --database postgres://user:password@host/name.")
         if database and database == os.environ.get("DATABASE_URL"):
-            raise CommandError("This is the database of the installation: name an empty one.")
+            raise CommandError("This is the installation's own database: name an empty one.")
         try:
             manifest = backup_check(file, identities_read(identity) if identity else [])
         except BackupError as error:
@@ -66,11 +66,11 @@ class Command(BaseCommand):
             output, facts["verify_seconds"] = self._call(environment, "verify_ledger", "--replay", may_fail=True)
         faults = set(re.findall(r"^ +(FAULT  .*)$", output, re.MULTILINE))
         # Every backup lacks later decisions and releases, which lock the study and can be settled.
-        if faults - {f"FAULT  {JOURNAL_CHECK}"} or "whole" not in output:
-            raise CommandError(f"The backup can be restored, but is not whole.\n{output}")
+        if faults - {f"FAULT  {JOURNAL_CHECK}"} or not re.search(r"^ +ok  ", output, re.MULTILINE):
+            raise CommandError(f"The backup can be restored, but its content has faults.\n{output}")
         for name, value in facts.items():
             self.stdout.write(f"{name.replace('_', ' ')}: {', '.join(value) if isinstance(value, list) else value}")
-        self.stdout.write("The backup is whole, and everything that was thrown away again was a copy.")
+        self.stdout.write("The backup is complete and has no faults. The restored copy was deleted.")
         if report:
             report.write_text(json.dumps(facts, indent=1) + "\n")
 

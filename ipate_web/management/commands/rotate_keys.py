@@ -29,7 +29,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if is_running():
-            raise CommandError("A worker was heard from just now. Stop site, workers and beat, then try again.")
+            raise CommandError("A worker is still running. Stop the site, the workers and beat, then try again.")
         try:
             with transaction.atomic():
                 factors = _factors_encrypt()
@@ -38,16 +38,16 @@ class Command(BaseCommand):
             files, acts = _files_encrypt(), acts_rotate()
         except (InvalidToken, SealError) as error:
             raise CommandError(
-                f"Something was encrypted with a key that is not known. {error} Name it among the fallbacks, and call "
-                "this again: what was done already stays done."
+                f"Some data were encrypted with an unknown key. {error} Add the key to the fallbacks and repeat the "
+                "command, which continues where it stopped."
             ) from error
         for what, number in {
-            "Second factors encrypted anew": factors,
-            "Webhooks encrypted anew": endpoints,
-            "Files encrypted anew": files,
-            "Entries of the journal encrypted anew": acts,
-            "Chains signed anew": heads,
-            "Chains left, as their signature is wrong (see verify_ledger)": forged,
+            "Second factors re-encrypted": factors,
+            "Webhooks re-encrypted": endpoints,
+            "Files re-encrypted": files,
+            "Journal entries re-encrypted": acts,
+            "Chains re-signed": heads,
+            "Chains skipped because of a wrong signature (see verify_ledger)": forged,
         }.items():
             self.stdout.write(f"{what}: {number}")
 

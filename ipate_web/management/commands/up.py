@@ -23,7 +23,7 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--port", type=int, default=8000, help="where the site listens (default 8000)")
+        parser.add_argument("--port", type=int, default=8000, help="port of the site (default 8000)")
 
     def handle(self, *, port: int, **_: object) -> None:
         unwind_on_signals()

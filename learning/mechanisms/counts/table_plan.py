@@ -213,7 +213,7 @@ class Counts(Choices):
 
     def faults(self) -> Iterator[Fault]:
         if self.across == self.column:
-            yield "across", "The second column is the first one: choose another, or none."
+            yield "across", "Both columns are the same: choose another second column, or none."
 
 
 def noise_distance(sigma: float, cells: float, weight: float) -> float:
@@ -331,14 +331,14 @@ def plan_counts(
     """
     if cells > MOST_CELLS:
         raise ValueError(
-            f"The table would have {cells} cells, and may have {MOST_CELLS}: choose fewer bins, or one column."
+            f"The table would have {cells} cells, but at most {MOST_CELLS} are allowed: use fewer bins or one column."
         )
     caps = np.array([level.cap for level in levels])
     reference = float(caps.min() if counts.weighing == "alike" else caps.max())
     sigma = math.sqrt(1 / (share * reference)) * _ROUNDING
     if sigma > LARGEST_SIGMA:
         raise ValueError(
-            f"These promises need noise of {sigma:.0f} people, and at most {LARGEST_SIGMA:.0f} can be drawn: plan a "
+            f"These promises need noise of {sigma:.0f} people, but at most {LARGEST_SIGMA:.0f} can be drawn: plan a "
             "larger share."
         )
     return plan_of(levels, sigma, reference, cells, head_count_sigma)

@@ -99,7 +99,7 @@ class Deniability(Choices):
 
     def faults(self) -> Iterator[Fault]:
         if self.fewest is not None and self.most is not None and self.fewest > self.most:
-            yield "fewest", "At least more columns than at most: exchange the two."
+            yield "fewest", "The minimum number of columns exceeds the maximum: swap them."
 
 
 @dataclass(frozen=True)
@@ -161,11 +161,11 @@ def plan_deniability(chosen: Deniability, *, columns: int, records: int, delta: 
     most = columns if chosen.most is None else chosen.most
     fewest = min(max(columns - 2, 0), most) if chosen.fewest is None else chosen.fewest
     if not fewest <= most <= columns:
-        raise ValueError(f"From {fewest} to {most} columns are to be drawn anew, and there are {columns}.")
+        raise ValueError(f"Between {fewest} and {most} columns should be redrawn, but there are only {columns}.")
     if chosen.plausible > records // 2:
         raise ValueError(
-            f"Half of {records} records are seeds, and {chosen.plausible} of them are to be plausible: no row could be "
-            "released. Take a smaller k, or more records."
+            f"Half of the {records} records are seeds, fewer than k = {chosen.plausible}, so no row could be "
+            "released. Use a smaller k or more records."
         )
     of_row = delta / (10 * chosen.released)
     epsilon, t = row_cost(chosen.plausible, chosen.gamma, chosen.epsilon0, of_row)
@@ -444,7 +444,7 @@ def _agreeing(columns: list[int], seeds: Codes, rows: Codes) -> NDArray[np.int64
         return np.full(len(rows), len(seeds), dtype=np.int64)
     sizes = [int(max(seeds[:, column].max(), rows[:, column].max())) + 1 for column in columns]
     if math.prod(sizes) >= _MOST_KEYS:
-        raise ValueError("The columns have too many combinations of values: take fewer, or coarser ones.")
+        raise ValueError("The columns have too many combinations of values: use fewer or coarser columns.")
     weights = np.array([math.prod(sizes[place + 1 :]) for place in range(len(columns))], dtype=np.int64)
     keys, of_rows = np.sort(seeds[:, columns] @ weights), rows[:, columns] @ weights
     return np.searchsorted(keys, of_rows, side="right") - np.searchsorted(keys, of_rows, side="left")

@@ -112,9 +112,9 @@ class NeighbourChoices(HolderChoices):
     def faults(self) -> Iterator[Fault]:
         yield from super().faults()
         if self.first_queries is not None and self.rounds == 1:
-            yield "first_queries", "first_queries is for several rounds: a single round asks about all points."
+            yield "first_queries", "first_queries needs several rounds: a single round asks about all points."
         if self.embedded and self.rounds == 1:
-            yield "embedded", "embedded is for several rounds: in a single round there is no student yet."
+            yield "embedded", "embedded needs several rounds: in a single round there is no student yet."
 
 
 def split_share(share: float, rounds: int) -> list[float]:
@@ -142,7 +142,7 @@ def spread_queries(public: ArrayLike, count: int) -> NDArray[np.int64]:
 
     points = np.asarray(public, np.float32)
     if not 1 <= count <= len(points):
-        raise ValueError(f"{count} of {len(points)} public points cannot be chosen: ask for fewer, or add points.")
+        raise ValueError(f"{count} of {len(points)} public points cannot be chosen: request fewer or add points.")
     if count == len(points):
         return np.arange(count)
     with one_thread():
@@ -285,7 +285,9 @@ def plan_rounds(
     points = np.asarray(public)
     count = len(points) if wanted is None else wanted
     if not 1 <= count <= len(points):
-        raise ValueError(f"{count} labels are wanted, and there are {len(points)} public points: ask for 1 or more.")
+        raise ValueError(
+            f"{count} labels were requested, but there are {len(points)} public points: request 1 or more."
+        )
     if rounds not in (None, 1, 2):
         raise ValueError(f"A run has 1 or 2 rounds, not {rounds}.")
     chosen, by_hand = spread_queries(points, count), (sigma, radius_share)

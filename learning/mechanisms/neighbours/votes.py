@@ -198,10 +198,12 @@ def radii(queries: ArrayLike, public: ArrayLike, radius_share: float | Sequence[
     """
     shares = np.atleast_1d(np.asarray(radius_share, np.float64))
     if not ((shares > 0) & (shares <= 1)).all():
-        raise ValueError(f"radius_share must lie above 0 and be at most 1, not {radius_share!r}: 0.01 is usual.")
+        raise ValueError(
+            f"radius_share must lie above 0 and be at most 1, not {radius_share!r}: a usual value is 0.01."
+        )
     points = _require_public("public", public)
     if len(points) == 0:
-        raise ValueError("There are no public points to take the radius from: give some.")
+        raise ValueError("There are no public points to determine the radius from: give some.")
     # reduced slightly, so that 0.07 of 100 points are 7 points
     ks = np.maximum(1, np.ceil(shares * len(points) - 1e-9)).astype(int).tolist()
     result = kth_distances(_require_public("queries", queries, points.shape[1]), points, ks)
@@ -450,7 +452,7 @@ def _require_public(name: str, points: ArrayLike, dimensions: int | None = None)
             f"{name} have {array.shape[1]} coordinates, public points {dimensions}: use the same representation."
         )
     if array.size and (array.min() < -LARGEST or array.max() > LARGEST):
-        raise ValueError(f"{name} hold coordinates beyond ±{LARGEST}: transform them by the fitted representation.")
+        raise ValueError(f"{name} have coordinates beyond ±{LARGEST}: transform them with the fitted representation.")
     return array
 
 

@@ -234,7 +234,7 @@ def _require_planned(plan: Plan, groups: NDArray[np.int64]) -> None:
     planned = [group.holders for group in plan.groups]
     counts = np.bincount(groups[groups != LEFT_OUT], minlength=len(planned)).tolist()
     if counts != planned:
-        raise ValueError(f"The plan is for {planned} holders per group, not {counts}: make the plan anew.")
+        raise ValueError(f"The plan is for {planned} holders per group, not {counts}: recompute the plan.")
 
 
 def _increments(costs: NDArray[np.float64], present: NDArray[np.bool_], paid: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -431,7 +431,7 @@ def _require_groups(groups: Sequence[PrivacyGroup]) -> list[PrivacyGroup]:
 
 def _require_teachers(teachers: int, groups: list[PrivacyGroup]) -> None:
     if teachers < 1:
-        raise PlanError(f"A run needs at least 1 teacher, not {teachers}: ask for more.")
+        raise PlanError(f"A run needs at least 1 teacher, not {teachers}: request more.")
     holders = sum(group.holders for group in groups)
     if holders < teachers:
         problem = gettext_noop(
@@ -442,4 +442,4 @@ def _require_teachers(teachers: int, groups: list[PrivacyGroup]) -> None:
 
 def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise PlanError(f"There is no {name} {value!r}: name one of {', '.join(choices)}.")
+        raise PlanError(f"There is no {name} {value!r}: choose one of {', '.join(choices)}.")

@@ -284,7 +284,7 @@ def _require_teachers(plan: Plan, predictions: ArrayLike) -> NDArray[np.integer]
     if matrix.ndim != 2 or len(matrix) != plan.teachers:
         raise ValueError(
             f"predictions must have the shape (teachers, queries) with {plan.teachers} teachers, not {matrix.shape}: "
-            f"pass a row for each teacher of the plan, of {NO_VOTE} for one that is retired."
+            f"pass a row for each teacher of the plan, filled with {NO_VOTE} for retired ones."
         )
     return matrix
 

@@ -203,7 +203,7 @@ def teacher_weights(
     elif scheme == "calibrated":
         raw = _largest_gaussian_weight(epsilons, require_delta(delta), conversion)
     else:
-        raise ValueError(f"There is no weight scheme {scheme!r}: name one of {', '.join(WEIGHT_SCHEMES)}.")
+        raise ValueError(f"There is no weight scheme {scheme!r}: choose one of {', '.join(WEIGHT_SCHEMES)}.")
     return raw * teachers.sum() / (raw @ teachers)
 
 
@@ -236,7 +236,9 @@ def _largest_gaussian_weight(
     penalty = conversion_penalty(delta, DEFAULT_ORDERS, conversion)
     rho = ((epsilons[:, None] - penalty) / DEFAULT_ORDERS).max(axis=1)
     if (rho <= 0).any():
-        raise ValueError(f"A budget of {epsilons.min()} is too small to be told from 0 at δ = {delta}: give it more.")
+        raise ValueError(
+            f"A budget of {epsilons.min()} is too small to distinguish from 0 at δ = {delta}: use a larger one."
+        )
     return np.sqrt(rho)
 
 
@@ -247,5 +249,5 @@ def require_delta(delta: float | None) -> float:
     1e-05
     """
     if delta is None or not 0.0 < delta < 1.0:
-        raise ValueError(f"delta must lie between 0 and 1, not {delta!r}: pass the study's δ, e.g. 1e-5.")
+        raise ValueError(f"delta must lie between 0 and 1, not {delta!r}: pass the study's δ, such as 1e-5.")
     return float(delta)

@@ -174,24 +174,24 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
         logs, before = _accelerated(logs, move, before), (move, move - logs)
     if sigma <= SMALLEST_NOISE or abs(weights @ demand / rate - 1) > 1e-9:
         raise ValueError(
-            f"These promises would be spent in {steps} steps only with a noise multiplier below {SMALLEST_NOISE}: take "
+            f"Spending these promises in {steps} steps would need a noise multiplier below {SMALLEST_NOISE}: use "
             "more steps or a larger rate."
         )
     if demand.max() > 1 + _ROUNDED:
-        raise ValueError(f"A group would have to be sampled at a rate of {demand.max():.3g}: take a smaller rate.")
+        raise ValueError(f"A group would have to be sampled at a rate of {demand.max():.3g}: use a smaller rate.")
     for _ in range(_TRIALS):
         if (reached <= targets).all():
             return sigma, rates
         sigma *= 1 + _MORE_NOISE
         reached = _costs(cost, rates, sigma)
-    raise ArithmeticError("The search for rates did not settle: take other promises, steps or another rate.")
+    raise ArithmeticError("The search for rates did not converge: use other promises, steps or another rate.")
 
 
 def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:
     """Return the sizes as fractions that add up to 1, shape (groups,)."""
     sizes = np.asarray(group_sizes, np.float64)
     if sizes.shape != (groups,):
-        raise ValueError(f"group_sizes has the shape {sizes.shape}, but there are {groups} groups: one for each.")
+        raise ValueError(f"group_sizes has the shape {sizes.shape}, but there are {groups} groups: give one for each.")
     if not (np.isfinite(sizes).all() and (sizes >= 0).all() and sizes.sum() > 0):
         raise ValueError("group_sizes must be finite, not negative, and not all 0.")
     return sizes / sizes.sum()

@@ -69,7 +69,9 @@ def maps_sides(shape: tuple[int, ...]) -> tuple[int, int]:
         ValueError: Records of this shape are not images, or are too small.
     """
     if len(shape) not in (2, 3) or min(shape[:2]) < SMALLEST_SIDE:
-        raise ValueError(f"The convolutional network takes images from 16×16 pixels, not records of shape {shape}.")
+        raise ValueError(
+            f"The convolutional network needs images of at least 16×16 pixels, not records of shape {shape}."
+        )
     height, width = (((side - 4) // 2 - 4) // 2 for side in shape[:2])
     return height, width
 
@@ -260,7 +262,7 @@ def plan_sampled(
     phases = _PHASES[variant](limits, sizes, cost=partial(_rough_cost, slack), **run)
     charges = _charges(phases, slack)
     if (charges > allowed).any():
-        raise ArithmeticError("The search for noise did not settle: take other steps or another rate.")
+        raise ArithmeticError("The search for the noise did not converge: use another number of steps or another rate.")
     return SampledPlan(phases, charges, slack, _notes(phases[0][0], weights))
 
 
@@ -283,7 +285,7 @@ def without_strictest(
     allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
     others = allowed > allowed.min()
     if not others.any():
-        raise ValueError("All groups have the same promise: without the strictest nobody is left.")
+        raise ValueError("All groups have the same promise, so nobody would be left without the strictest one.")
     return (_phase(allowed, sizes, others, cost, steps, rate, clip_norm),)
 
 

@@ -91,7 +91,7 @@ class WholeLayer(ABC):
         # rounding may add half a unit per slope
         self.length = self._longest - 0.5 * math.sqrt(places * self.outputs) - 1
         if self.length < math.sqrt(places * self.outputs):
-            raise ValueError("Images of this size cannot be learned from in whole numbers: make them smaller.")
+            raise ValueError("Images of this size are too large for integer gradients: make them smaller.")
 
     def load(self, weights: Floats, unit: float) -> None:
         """Set weights and biases, in PyTorch's order, for inputs in this unit."""
@@ -315,7 +315,7 @@ class RecordGradients:
                 maps = None
             else:
                 raise ValueError(
-                    "A network for private steps has convolutions, then dense layers, all with biases, no others."
+                    "A network for private steps must consist of convolutions and then dense layers, all with biases."
                 )
         *self._hidden, self._output = built
         self.layers = [*self._hidden, self._output]
@@ -335,7 +335,7 @@ class RecordGradients:
         """
         numbers = np.asarray(weights, np.float64)
         if not np.isfinite(numbers).all():
-            raise ValueError("The weights are not finite: the steps are too long.")
+            raise ValueError("The weights are not finite: use smaller steps.")
         begin = 0
         for layer in self.layers:
             end = begin + layer.size

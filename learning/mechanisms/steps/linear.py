@@ -98,8 +98,8 @@ class OwnedRecords:
         """
         if self.x.ndim != 2 or self.x.dtype != np.int8:
             raise ValueError(
-                f"Coordinates are int8 of shape (records, dimensions), not {self.x.dtype} of shape {self.x.shape}: "
-                "transform the records by a fitted representation."
+                f"Coordinates must be int8 of shape (records, dimensions), not {self.x.dtype} of shape {self.x.shape}: "
+                "transform the records with a fitted representation."
             )
         features = np.full((*records.shape, self.x.shape[1] + 1), float(INTERCEPT))
         features[..., :-1] = self.x[records]
@@ -122,9 +122,11 @@ def owned_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: Array
     records, numbers = np.asarray(x), np.asarray(identity, np.int64)
     labels, owner = np.asarray(y, np.int64), np.asarray(holder, np.int64)
     if not len(records) == len(labels) == len(owner):
-        raise ValueError(f"There are {len(records)} records, {len(labels)} labels and {len(owner)} holders of records.")
+        raise ValueError(
+            f"There are {len(records)} records, {len(labels)} labels and {len(owner)} owners; give equal numbers."
+        )
     if len(owner) and not 0 <= owner.min() <= owner.max() < len(numbers):
-        raise ValueError(f"holder must lie between 0 and {len(numbers) - 1}, one less than there are identities.")
+        raise ValueError(f"holder must lie between 0 and {len(numbers) - 1}, the largest index of an identity.")
     order = np.argsort(owner, kind="stable")
     first = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(numbers)))])
     return OwnedRecords(records[order], labels[order], first, numbers)
@@ -171,7 +173,7 @@ def step_contributions(
     """
     matrix = np.asarray(weights, np.float64)
     if not np.isfinite(matrix).all():
-        raise ValueError("The weights are not finite: the steps are too long.")
+        raise ValueError("The weights are not finite: use smaller steps.")
     scores = Scores(matrix)
     shares = np.broadcast_to(np.asarray(level_weights, np.float64), (len(records),))
     if not ((shares > 0) & (shares <= 1)).all():

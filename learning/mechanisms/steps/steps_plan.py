@@ -208,13 +208,13 @@ def plan_steps(
     {'ALL': 1.0}
     """
     if not 0 < share <= 1:
-        raise ValueError(f"share is {share!r}; a round uses more than 0 and at most 1 of every cap.")
+        raise ValueError(f"share is {share!r}; it must be above 0 and at most 1.")
     chosen = steps or Steps()
     largest, count = max(level.cap for level in levels), chosen.steps or STEPS
     sigma = _sigma(count, share * largest, chosen)
     if sigma > LARGEST_SIGMA:
         raise ValueError(
-            f"These promises need a noise multiplier of {sigma:.0f}, and at most {LARGEST_SIGMA:.0f} can be drawn: "
+            f"These promises need a noise multiplier of {sigma:.0f}, but at most {LARGEST_SIGMA:.0f} can be drawn: "
             "plan fewer steps or a larger share."
         )
     clip_norm = chosen.clip_norm or loss.clip_norm

@@ -173,7 +173,7 @@ def plan_synthesis(
     """
     if not 2 <= columns <= MOST_COLUMNS:
         raise ValueError(
-            f"Rows are drawn of 2 to {MOST_COLUMNS} columns beside the classes, and the schema declares {columns}: "
+            f"Rows can have 2 to {MOST_COLUMNS} columns besides the class, but the schema declares {columns}: "
             "ignore some of them."
         )
     caps = np.array([level.cap for level in levels])
@@ -184,7 +184,7 @@ def plan_synthesis(
         sigma = math.sqrt(tables / (share * part * reference)) * _ROUNDING
         if sigma > LARGEST_SIGMA:
             raise ValueError(
-                f"These promises need noise of {sigma:.0f} people, and at most {LARGEST_SIGMA:.0f} can be drawn: plan "
+                f"These promises need noise of {sigma:.0f} people, but at most {LARGEST_SIGMA:.0f} can be drawn: plan "
                 "a larger share, or ignore columns."
             )
         plans.append(plan_of(levels, sigma, reference, tables))

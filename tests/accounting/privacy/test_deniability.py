@@ -24,7 +24,7 @@ def test_settings_that_promise_nothing_are_refused() -> None:
             row_cost(*wrong)
     with pytest.raises(ValueError, match="larger k"):
         row_cost(10, 4.0, 0.5, 1e-9)
-    with pytest.raises(ValueError, match="smaller one"):
+    with pytest.raises(ValueError, match="less per row"):
         composed_epsilon(1.0, 1e-6, 1_000, 1e-5)
 
 

@@ -72,7 +72,7 @@ def test_webhook_from_creation_to_removal(ward, receiver, client, caplog) -> Non
     assert (delivery["state"], delivery["status"], delivery["tries"], delivery["next_try"]) == ("sent", 204, 1, None)
     assert delivery["sent_at"] and delivery["fault"] == ""
     assert not any(secret.encode() in each.content for each in (listed, sent, deliveries)), "it is shown once"
-    assert f"made webhook {new['id']}" in caplog.text, "else nothing was logged"
+    assert f"created webhook {new['id']}" in caplog.text, "else nothing was logged"
     assert secret not in caplog.text and receiver.url not in caplog.text
 
     WebhookEndpoint.objects.update(created_by=2**30)  # the account is gone

@@ -151,7 +151,7 @@ def test_a_chain_is_found_whole_or_broken(run: Run, forged: Any) -> None:
     forged(Release, "charge", 0)
     broken = as_("auditor").get(address).text
     assert "Release: the chain is broken." in broken
-    assert "release 4: its content is not what was recorded (hash differs)." in broken
+    assert "release 4: its content was changed after it was recorded (hash differs)." in broken
 
 
 #: Whoever decides about runs or policies and can open the page.
@@ -183,8 +183,8 @@ def test_a_decider_sees_that_a_fault_exists_without_its_rows(run: Run, forged: A
     address = url("ledger_check", run.study)
     for reader in ("auditor", "steward"):
         seen = as_(reader).get(address).text
-        assert "consent event 17: its content is not what was recorded" in seen
-        assert "release 4: its content is not what was recorded" in seen
+        assert "consent event 17: its content was changed after it was recorded" in seen
+        assert "release 4: its content was changed after it was recorded" in seen
     for role in DECIDERS:
         page = as_(role).get(address).text
         for words in ("Consent event: fault found.", "Release: fault found.", "Tell one of the study"):
@@ -202,4 +202,4 @@ def test_page_checks_the_end_of_a_long_chain(run: Run, forged: Any, monkeypatch:
     assert "release 4" in as_("auditor").get(address).text
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM accounting_release WHERE sequence > 3")
-    assert "the chain ends here, but was 5 long" in as_("auditor").get(address).text
+    assert "the chain ends here, but its head is at 5" in as_("auditor").get(address).text

@@ -176,7 +176,7 @@ def test_images_are_checked_one_by_one():
         ([[0, 1]], "measures 1 × 2"),
         ([[0, 2], [0, 0]], "not between 0 and 1"),
         ([[0, float("nan")], [0, 0]], "not between 0 and 1"),
-        ([[0], [0, 0]], "no grid of numbers"),
+        ([[0], [0, 0]], "not a grid of numbers"),
         (1, "measures one number"),
     ]:
         with pytest.raises(DataError, match=f"row 2: .*{problem}"):

@@ -278,7 +278,7 @@ def test_invalid_or_huge_private_values_do_not_affect_others() -> None:
     ("attempt", "message"),
     [
         *((lambda kind=kind: kind().fit(table(0, 50)), "at least 4×4") for kind in (Wavelets, Patches)),
-        (lambda: Patches().fit(np.ones((9, 8, 8, 3))), "are even"),
+        (lambda: Patches().fit(np.ones((9, 8, 8, 3))), "are uniform"),
         (lambda: Whitened().fit(table(0, 1)), "at least 2 public"),
         (lambda: Whitened().fit(np.full((5, 2), np.nan)), "not finite"),
         (lambda: Whitened().fit(table(0, 50)).transform(images(0, 3)), "shape"),

@@ -75,7 +75,7 @@ def test_rounds_are_joined_and_split_by_points():
     assert both.counts.tolist() == [[0, 7], [3, 3], [5, 0]]
     with pytest.raises(ValueError, match="listed twice"):
         joined([first, first])
-    with pytest.raises(ValueError, match="cannot be joined"):
+    with pytest.raises(ValueError, match="cannot be combined"):
         joined([first, counted([3], [[1, 0]], 1.0, reach=neighbourhoods([0], np.array([[0]]), [1]))])
     with pytest.raises(ValueError, match="one row of counts"):
         Releases(np.arange(3), np.zeros((2, 2)), np.zeros(3))

@@ -161,7 +161,7 @@ def test_images_of_many_shapes_are_learned_from(shape):
 def test_unfit_input_is_refused(student, digits):
     points, releases = digits.private.x[:20], labelled([30], [1], classes=10)
     for unfit, problem in (
-        (releases, "Releases are about points 0 to 30"),
+        (releases, "The releases refer to points 0 to 30"),
         (releases.among(np.zeros(1, np.bool_)), "nothing was released"),
     ):
         with pytest.raises(ValueError, match=problem):

@@ -514,13 +514,13 @@ def test_altered_charges_of_answers_are_found_also_after_an_erasure() -> None:
     for entry, batch in ((entries[0], 0), (entries[-1], 2)):
         arrays = arrays_load(entry.charges)
         arrays_save(entry.charges, **arrays | {"spent": arrays["spent"] * np.where(np.arange(12) == 3, 0.9, 1.0)})
-        found = f"release {entry.sequence}: batch {batch} cost those who were asked something else."
+        found = f"release {entry.sequence}: the charges for batch {batch} differ from its cost."
         assert found in faults(run.study)
         arrays_save(entry.charges, **arrays)
         for name, wrong, fault_text in [
-            ("charge", 2 * entry.charge, "its public charge is not what question"),
-            ("content", entry.content | {"question": "0" * 64}, "is another one than was paid for"),
-            ("content", entry.content | {"asked": "0" * 64}, "is another one than was paid for"),
+            ("charge", 2 * entry.charge, "its public charge does not match"),
+            ("content", entry.content | {"question": "0" * 64}, "is not the one that was charged"),
+            ("content", entry.content | {"asked": "0" * 64}, "is not the one that was charged"),
         ]:
             Release._base_manager.filter(pk=entry.pk).update(**{name: wrong})
             assert [fault_text in fault for fault in release_faults(run)] == [True]
@@ -530,8 +530,8 @@ def test_altered_charges_of_answers_are_found_also_after_an_erasure() -> None:
     for name in files[:2]:
         arrays = arrays_load(name)
         for wrong, fault_text in [
-            ({"cap": 0.5 * arrays["cap"]}, "cost those who were asked something else"),
-            ({"holder": arrays["holder"] + 1}, "was not charged to those who were asked"),
+            ({"cap": 0.5 * arrays["cap"]}, "differ from its cost"),
+            ({"holder": arrays["holder"] + 1}, "was not charged to the people who were asked"),
         ]:
             arrays_save(name, **arrays | wrong)
             assert [fault_text in fault for fault in faults(study)] == [True]

@@ -17,19 +17,19 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be erased")
+        parser.add_argument("--dry-run", action="store_true", help="only list what would be erased")
 
     def handle(self, *args: Any, dry_run: bool, **options: Any) -> None:
         waiting, over = studies_waiting(), studies_over()
         for study in waiting:
             people = counted(len(holders_waiting(study)), "person", "people")
-            self.stdout.write(f"{study.slug}: {people} asked that their records be erased")
+            self.stdout.write(f"{study.slug}: {people} asked to have their records erased")
         for study in over:
             self.stdout.write(f"{study.slug}: all private records, kept until {study.retention_until}")
         if dry_run or not waiting + over:
-            self.stdout.write("Nothing was erased (--dry-run)." if dry_run else "Nothing has to be erased.")
+            self.stdout.write("Nothing was erased (--dry-run)." if dry_run else "There is nothing to erase.")
             return
         records_due_erase()
         left = len(studies_waiting()) + len(studies_over())
         studies = counted(left, "study", "studies")
-        self.stdout.write(f"{studies} could not be done; the log says why." if left else "All of it is erased.")
+        self.stdout.write(f"{studies} could not be erased; see the log." if left else "Everything was erased.")

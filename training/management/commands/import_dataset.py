@@ -32,20 +32,20 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         study_argument(parser)
-        parser.add_argument("files", nargs="+", type=Path, metavar="file", help="read one after the other, as one")
+        parser.add_argument("files", nargs="+", type=Path, metavar="file", help="files, read in this order as one")
         parser.add_argument(
             "--kind",
             required=True,
             choices=Dataset.Kind.values,
-            help="private: rows that belong to holders; public: put to the vote; test: evaluates the student. Public "
-            "and test rows must be public, or given for this use with consent: no noise protects them",
+            help="private: holders' records; public: points to vote on; test: records for evaluation. Public and test "
+            "rows must be public, or provided for this use with consent, because no noise protects them",
         )
-        parser.add_argument("--name", required=True, help="what the dataset is called in the study")
+        parser.add_argument("--name", required=True, help="name of the dataset in the study")
         parser.add_argument(
             "--schema",
             type=Path,
             help="JSON file that declares the columns or the image size, and the classes; "
-            "without it, the schema of the study's datasets",
+            "defaults to the schema of the study's datasets",
         )
         parser.add_argument(
             "--labels",
@@ -53,32 +53,36 @@ class Command(BaseCommand):
             type=Path,
             default=[],
             metavar="FILE",
-            help="in order: of idx files the files of labels, of zip files of images tables of file, class and holder",
+            help="label files of idx files, or tables with file, class and holder of zipped images, in the same order",
         )
         parser.add_argument(
-            "--sha256", nargs="+", default=[], metavar="HEX", help="of the uncompressed content of each file, in order"
+            "--sha256",
+            nargs="+",
+            default=[],
+            metavar="HEX",
+            help="SHA-256 of each uncompressed file, in order",
         )
-        parser.add_argument("--member", help="the file to read within a zip file that holds several")
+        parser.add_argument("--member", help="the file to read in a zip file with several files")
         parser.add_argument(
             "--holder-per-row",
             metavar="PREFIX",
-            help="private rows without a holder's column: each belongs to a person of its own, PREFIX-1, PREFIX-2, …",
+            help="private rows without a holder column: each belongs to a different person, PREFIX-1, PREFIX-2, …",
         )
         parser.add_argument(
-            "--with-labels", action="store_true", help="public rows: keep their true labels, for evaluation alone"
+            "--with-labels", action="store_true", help="public rows: keep their true labels, used only for evaluation"
         )
         parser.add_argument(
             "--provenance",
             default="",
             metavar="TEXT",
-            help="where the rows come from, in your words; of public rows the model's card repeats it",
+            help="origin of the rows, in your words; shown on the model card for public rows",
         )
-        parser.add_argument("--report", type=Path, metavar="FILE", help="write what is wrong to this file, as CSV")
-        parser.add_argument("--user", help="username of the person who imports, for the record")
+        parser.add_argument("--report", type=Path, metavar="FILE", help="write the errors to this CSV file")
+        parser.add_argument("--user", help="your user name, which is recorded")
         parser.add_argument(
-            "--different-people", action="store_true", help="import though some new pseudonyms look like others"
+            "--different-people", action="store_true", help="import even if some new pseudonyms look like others"
         )
-        parser.add_argument("--dry-run", action="store_true", help="read and check everything, write nothing")
+        parser.add_argument("--dry-run", action="store_true", help="check everything without importing anything")
 
     def handle(self, *args: Any, **options: Any) -> None:
         study = study_by_slug(options["study"])
@@ -93,7 +97,7 @@ class Command(BaseCommand):
             if options["dry_run"]:
                 dataset_check(**target, rows=rows)
                 self._report_left_out_rows(rows)
-                self.stdout.write(f"{_summary(rows, schema)} All is well; nothing was written (--dry-run).")
+                self.stdout.write(f"{_summary(rows, schema)} No errors were found. Nothing was imported (--dry-run).")
                 return
             with _bar("Registering people", unit=" rows") as progress:
                 dataset = dataset_import(
@@ -110,12 +114,12 @@ class Command(BaseCommand):
                 _report_write(options["report"], error)
             raise CommandError(f"{error}\nNothing was imported.") from error
         if report.records:
-            self.stdout.write(f"The rows of each person have become one: of {report.records:,} rows {len(rows):,}.")
+            self.stdout.write(f"Each person's rows were combined: {report.records:,} rows became {len(rows):,}.")
         self.stdout.write(self.style.SUCCESS(f"{_summary(rows, schema)} Imported into “{study}” as “{dataset}”."))
         beyond = self._report_left_out_rows(rows)
         if left_out := len(rows) - dataset.rows - beyond:
             rows_out = counted(left_out, "row", "rows")
-            self.stdout.write(f"Left out, as their people had theirs erased and do not take part: {rows_out}.")
+            self.stdout.write(f"{rows_out} left out: these people had their records erased.")
 
     def _report_look_alikes(self, study: Study, rows: Rows, *, stop: bool) -> None:
         """Print the new pseudonyms that resemble others, and stop the import if ``stop`` is set."""
@@ -132,7 +136,7 @@ class Command(BaseCommand):
         """Print people who have more rows than are stored per person; return the number of rows that are not stored."""
         most, beyond = settings.MOST_RECORDS, holders_beyond(rows)
         for pseudonym, number in sorted(beyond.items()):
-            self.stdout.write(f"“{pseudonym}” has {number:,} rows, of which the first {most:,} count.")
+            self.stdout.write(f"“{pseudonym}” has {number:,} rows; only the first {most:,} are stored.")
         return sum(beyond.values()) - most * len(beyond)
 
 
@@ -147,7 +151,7 @@ def _user(username: str | None) -> User | None:
         return None
     user = User.objects.filter(username=username).first()
     if user is None:
-        raise CommandError(f"There is no user “{username}”. Correct the name, or leave --user out.")
+        raise CommandError(f"There is no user “{username}”. Correct the name, or omit --user.")
     return user
 
 
@@ -156,8 +160,8 @@ def _schema(study: Study, path: Path | None) -> Schema:
         dataset = Dataset.objects.filter(study=study).order_by("imported_at").last()
         if dataset is None:
             raise DataError(
-                "It is not known what a row holds.",
-                "Give --schema; the folder learning/formats/schemas holds examples.",
+                "The dataset needs a schema.",
+                "Give --schema; there are examples in learning/formats/schemas.",
             )
         return schema_from_json(dataset.schema)
     try:
@@ -165,7 +169,7 @@ def _schema(study: Study, path: Path | None) -> Schema:
     except OSError as error:
         raise DataError(f"The schema cannot be read ({error}).", "Check its name and location.", file=path) from error
     except UnreadableError as error:
-        raise DataError(f"The schema is no JSON: {error}.", "Correct it.", file=path) from error
+        raise DataError(f"The schema is not valid JSON: {error}.", "Correct it.", file=path) from error
     try:
         return schema_from_json(document)
     except DataError as error:
@@ -175,14 +179,14 @@ def _schema(study: Study, path: Path | None) -> Schema:
 def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, Report]:
     """Return the rows of all files in order, and the report on reading them."""
     files, label_files, checksums = options["files"], options["labels"], options["sha256"]
-    for given, what in ((label_files, "files of labels"), (checksums, "checksums")):
+    for given, what in ((label_files, "label files"), (checksums, "checksums")):
         if given and len(given) != len(files):
-            raise DataError(f"There are {len(files)} files and {len(given)} {what}.", "Give one for each file.")
+            raise DataError(f"There are {len(files)} files, but {len(given)} {what}.", "Give one for each file.")
     if len(files) > 1 and isinstance(schema, TabularSchema) and schema.one_record is not None:
-        raise DataError("The rows of a person become one, and may be in several files.", "Join the files to one.")
+        raise DataError("Each person's rows are combined, so they have to be in one file.", "Merge the files.")
     private = options["kind"] == Dataset.Kind.PRIVATE
     if options["holder_per_row"] and not private:
-        raise DataError(f"Rows of a {options['kind']} dataset belong to nobody.", "Leave --holder-per-row out.")
+        raise DataError(f"Rows of a {options['kind']} dataset have no holders.", "Omit --holder-per-row.")
     labelled = options["kind"] != Dataset.Kind.PUBLIC or options["with_labels"] or bool(label_files)
     parts, report = [], Report()
     nothing = [None] * len(files)

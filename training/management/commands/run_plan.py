@@ -18,17 +18,17 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("run", help="id of the draft, as its page's address has it")
+        parser.add_argument("run", help="id of the draft, as in its page's address")
         parser.add_argument(
-            "--share", type=float, help="of every holder's cap, above 0 and at most 1; default: a quarter"
+            "--share", type=float, help="share of every holder's cap, above 0 and at most 1; default: a quarter"
         )
-        parser.add_argument("--json", action="store_true", help="print the whole forecast as JSON, for programs")
+        parser.add_argument("--json", action="store_true", help="print the full forecast as JSON")
 
     def handle(self, *args: Any, run: str, share: float | None, json: bool, **options: Any) -> None:
         try:
             row = Run.objects.select_related("study", "private_dataset", "public_dataset").get(pk=run)
         except (Run.DoesNotExist, ValidationError):
-            raise CommandError(f"There is no run {run}. The address of a run's page holds its id.") from None
+            raise CommandError(f"There is no run {run}. A run's id is part of its page's address.") from None
         try:
             if share is not None:
                 share_check(share)
@@ -46,7 +46,7 @@ class Command(BaseCommand):
             self.stdout.write(f"  {promise['name']}: at most μ² = {budget['allowed']:.4g} of {budget['cap']:.4g}")
         for each in document["forecasts"]:
             measure = each["measure"] or "right"
-            self.stdout.write(f"  Forecast of the {each['of']}: {measure} {each['low']:.2f} to {each['high']:.2f}")
+            self.stdout.write(f"  Forecast for the {each['of']}: {measure} {each['low']:.2f} to {each['high']:.2f}")
         for note in document["notes"]:
             self.stdout.write(f"  Note: {note}")
 

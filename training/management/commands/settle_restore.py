@@ -28,30 +28,30 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         study_argument(parser)
-        parser.add_argument("--user", required=True, help="your account's name; it stays on record")
+        parser.add_argument("--user", required=True, help="your user name, which is recorded")
         parser.add_argument(
             "--share",
             type=float,
-            help="share of every cap that may have been granted since (default: what the journal says)",
+            help="share of every cap that may have been granted since the backup (default: from the journal)",
         )
         parser.add_argument(
             "--give-up",
             type=int,
             default=0,
             metavar="N",
-            help="go on without N decisions that name a person, form or policy which was lost, too",
+            help="accept that N decisions are lost because their person, form or policy was lost, too",
         )
         parser.add_argument(
             "--list",
             dest="listed",
             metavar="FILE",
-            help="write the decisions that cannot be recorded as CSV (pseudonym, kind, day), and change nothing; "
+            help="only write the decisions that cannot be recorded to a CSV file (pseudonym, kind, day); "
             "--user must be a data steward of the study",
         )
         parser.add_argument(
             "--decisions-entered",
             action="store_true",
-            help="confirm that all decisions and erasures since the backup are entered, where the journal lacks some",
+            help="confirm that decisions and erasures missing from the journal have been entered by hand",
         )
 
     def handle(
@@ -68,7 +68,7 @@ class Command(BaseCommand):
         row = study_by_slug(study)
         account = User.objects.filter(username=user, is_active=True).first()
         if account is None:
-            raise CommandError(f"There is no open account “{user}”. Give the name with which you sign in.")
+            raise CommandError(f"There is no active account “{user}”. Give the name that you sign in with.")
         if listed is not None:
             self._list(row, account, listed)
             return
@@ -78,12 +78,12 @@ class Command(BaseCommand):
             return
         if is_distrusted(row):
             self.stdout.write(
-                "The journal does not continue the backup: what was released since is not known. Without --share "
-                "all that is left of every account counts as used."
+                "The journal does not continue from the backup, so it is unknown what was released since. Without "
+                "--share, every account counts as used up."
             )
         else:
             for chain, rows in missing.items():
-                self.stdout.write(f"{chain}: {rows} rows that the journal knows are missing")
+                self.stdout.write(f"{chain}: {rows} rows in the journal are missing")
         try:
             settled = restore_settle(
                 study=row, acting_user=account, share=share, given_up=give_up, entered=decisions_entered
@@ -91,13 +91,13 @@ class Command(BaseCommand):
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
         if settled.applied:
-            self.stdout.write(f"{settled.applied} decisions, circumstances and erasures were recorded again.")
+            self.stdout.write(f"{settled.applied} decisions, circumstances and erasures were restored.")
         done = (
-            f"every account is charged up to {100 * settled.reached:.4g} % of its cap"
+            f"every account was charged up to {100 * settled.reached:.4g} % of its cap"
             if settled.reached
-            else "nothing is charged"
+            else "nothing was charged"
         )
-        self.stdout.write(f"{study}: {done}; the study is unlocked.")
+        self.stdout.write(f"{study}: {done}; the study was unlocked.")
 
     def _list(self, study: Study, account: User, path: str) -> None:
         if not account.has_perm("consent.view_holder_level", study):

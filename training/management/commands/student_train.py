@@ -20,14 +20,14 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("run", help="id of the run, as its page's address has it")
-        parser.add_argument("--student", choices=sorted(STUDENTS), help="default: the one that the run asked for")
+        parser.add_argument("run", help="id of the run, as in its page's address")
+        parser.add_argument("--student", choices=sorted(STUDENTS), help="default: the run's own student")
         parser.add_argument(
             "--set",
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help="a parameter of the student, such as steps=300; those left out take their default values",
+            help="a parameter of the student, such as steps=300; others keep their defaults",
         )
 
     def handle(self, *args: Any, run: str, student: str | None, set: list[str], **options: Any) -> None:
@@ -61,7 +61,7 @@ def _run(text: str) -> Run:
     try:
         return Run.objects.get(pk=text)
     except (Run.DoesNotExist, ValidationError):
-        raise CommandError(f"There is no run {text}. The address of a run's page holds its id.") from None
+        raise CommandError(f"There is no run {text}. A run's id is part of its page's address.") from None
 
 
 def _parameter(text: str) -> tuple[str, Any]:

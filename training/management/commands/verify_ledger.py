@@ -26,10 +26,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--replay",
             action="store_true",
-            help="compute every charge anew where the study keeps what it followed from",
+            help="recompute every charge whose inputs the study keeps",
         )
         parser.add_argument(
-            "--noted", action="append", default=[], metavar="HASH", help="a hash that was noted at an earlier check"
+            "--noted", action="append", default=[], metavar="HASH", help="a hash noted at an earlier check"
         )
 
     def handle(self, *args: Any, study: str | None, replay: bool, noted: list[str], **options: Any) -> None:
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         chains = [*chained_models(), *installation_chains()]
         for value in noted:
             if not any(model._default_manager.filter(hash=value).exists() for model in chains):
-                self.stdout.write(f"{value}: no chain has the noted row any more; one was shortened or written anew.")
+                self.stdout.write(f"{value}: no chain contains this noted row: one was shortened or rewritten.")
                 faults += 1
         if faults:
             raise CommandError(f"{faults} faults. Keep the database as it is and compare it with a backup.")
@@ -52,7 +52,7 @@ class Command(BaseCommand):
         if replay:
             kept = batches_kept(study)
             self.stdout.write(
-                f"  {counted(len(kept), 'batch', 'batches')} can be replayed: what their charges followed from is kept"
+                f"  {counted(len(kept), 'batch', 'batches')} can be replayed: the inputs of their charges are kept"
             )
             checks += [
                 Check(f"replay of run {batch.run_id}, batch {batch.index}", lambda batch=batch: replay_faults(batch))  # type: ignore[misc]
@@ -62,6 +62,6 @@ class Command(BaseCommand):
 
     def _report(self, check: Check, faults: list[str]) -> None:
         if faults or not check.name.startswith("replay"):
-            self.stdout.write(f"  {'FAULT' if faults else 'whole'}  {check.name}")
+            self.stdout.write(f"  {'FAULT' if faults else 'ok'}  {check.name}")
         for fault in faults:
             self.stdout.write(f"         {fault}")

@@ -33,7 +33,7 @@ def aggregator_from_parameters(parameters: Mapping[str, Any]) -> Aggregator:
     """
     name = parameters.get("name")
     if not isinstance(name, str) or name not in AGGREGATORS:
-        raise ValueError(f"There is no aggregator {name!r}: name one of {', '.join(AGGREGATORS)}.")
+        raise ValueError(f"There is no aggregator {name!r}: choose one of {', '.join(AGGREGATORS)}.")
     settings = {key: value for key, value in parameters.items() if key != "name"}
     needed = {field.name for field in AGGREGATORS[name].fields()}
     if settings.keys() != needed:

@@ -369,7 +369,7 @@ def test_first_queries_are_spread_over_all_clusters_and_doubtful_ones_come_first
     np.testing.assert_array_equal(chosen, spread_queries(points, 24))
     assert spread_queries(np.zeros((9, 2), np.int8), 9).tolist() == list(range(9))
     assert len(set(spread_queries(np.zeros((9, 2), np.int8), 4).tolist())) == 4
-    with pytest.raises(ValueError, match="ask for fewer"):
+    with pytest.raises(ValueError, match="request fewer"):
         spread_queries(np.zeros((9, 2), np.int8), 10)
     assert doubtful_queries([[0.2, 0.8], [0.5, 0.5], [0.45, 0.55], [0.5, 0.5]], 3).tolist() == [1, 3, 2]
 
