@@ -149,7 +149,8 @@ def _required(choice: Any) -> str | None:
 
 def _explained(choice: Any) -> str:
     label = str(choice.label)
-    parts = [f"{label[:1].upper()}{label[1:]}.", str(choice.help)]
+    first = label[:1].upper() if label[:1].isascii() else label[:1]  # ε stays ε
+    parts = [f"{first}{label[1:]}.", str(choice.help)]
     if choice.minimum is not None:
         parts.append(f"From {choice.minimum:g} to {choice.maximum:g}.")
     if choice.default not in (None, "", {}):

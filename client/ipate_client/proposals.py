@@ -514,7 +514,7 @@ class Proposals(Proposing):
                 have been its seed. From 2 to 100000. 50 if left out.
             gamma: How similar plausible seeds are (γ). Their probabilities of producing the row lie between the
                 same two powers of γ. From 1.01 to 1000. 4.0 if left out.
-            epsilon0: Ε₀ of the test. The number of plausible seeds is compared with k plus Laplace noise of scale
+            epsilon0: ε₀ of the test. The number of plausible seeds is compared with k plus Laplace noise of scale
                 1/ε₀. From 0.01 to 100. 1.0 if left out.
             fewest: Minimum number of redrawn columns (ω). The others are copied from the seed. The classes count as
                 a column. From 0 to 1000.
@@ -522,7 +522,7 @@ class Proposals(Proposing):
                 minimum and this maximum. From 0 to 1000.
             values: Number of values for a numeric column. Bins of equal width across the range declared in the
                 schema. From 2 to 100. 20 if left out.
-            network: Ε of the network. It applies separately to the quarter of the records that determines the
+            network: ε of the network. It applies separately to the quarter of the records that determines the
                 network's structure and to the quarter that determines its parameters. From 0.01 to 100. 1.0 if left
                 out.
         """
