@@ -186,7 +186,7 @@ def both_approve(installation: Installation) -> None:
     site = installation.people["clara"]
     for path, button, told in (
         (r"/studies/\S+/policies/1/approve/", "Approve policy", "Version 1 is in force."),
-        (r"/studies/\S+/consent-form/proposals/\d+/", "Publish form", "Version 1 is published"),
+        (r"/studies/\S+/consent-form/proposals/\d+/", "Publish form", "Version 1 has been published"),
     ):
         site.open(installation.link_for("clara", path))
         site.press(button)

@@ -118,7 +118,7 @@ def test_a_letter_that_is_missing_is_said_with_its_group() -> None:
     # Without spaces it is the first group that does not fit.
     length, first = code_faults("".join(short), 7)
     assert length.endswith("You typed 34 characters.") and first.startswith("Group 4 ")
-    assert code_faults(" ".join(GROUPS[:6]), 7)[0].endswith("You typed 30 letters.")
+    assert code_faults(" ".join(GROUPS[:6]), 7)[0].endswith("You typed 30 characters.")
     assert code_faults("U" + CODE[1:], 7) == [f"Group 1 (U{CODE[1:5]}) contains a character that codes don't have."]
 
 

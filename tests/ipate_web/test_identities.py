@@ -243,7 +243,7 @@ def test_a_list_of_people_is_read_as_what_it_is(text: str, people: list[Invited]
         ("Patient ID\nP-17\n", "Row 1, “Patient ID”, looks like a heading"),
         ("pseudonym,birthday\nP-1,2000-01-01\n", "The first line must name the columns pseudonym, birthday"),
         ("answers;until\nguardian;2031-05-04\n", "The first line must name the columns"),
-        ("pseudonym,language,language\nP-1,de,en\n", "each once"),
+        ("pseudonym,language,language\nP-1,de,en\n", "each only once"),
         ("pseudonym,language\nP-1,de,x\n", "Row 2 has more cells"),
         ("pseudonym,answers\nP-1,aunt\n", "Row 2: write a pseudonym"),
         ("pseudonym,language\nP-1,xx\n", "Row 2: the language"),

@@ -90,7 +90,7 @@ def test_the_student_also_learns_from_labelled_public_rows_which_plan_and_card_s
         for name, each in rows.items()
     }
     fields = {"public_dataset": public, "aggregator": {"name": "gnmax", "sigma": 40.0}, "wanted_labels": 2}
-    for wrong, said in ((public, "Choose other"), (given["unlabelled"], "no labels")):
+    for wrong, said in ((public, "Choose other"), (given["unlabelled"], "no class labels")):
         with pytest.raises(ValidationError, match=said):
             run_start(study, **TABLE_RUN | fields, share=0.4, labelled_dataset=wrong)
     alone = finished(study, **fields, share=0.4)
@@ -260,7 +260,7 @@ def test_an_unusable_or_second_training_is_refused(run: Run) -> None:
     with pytest.raises(ValidationError, match="is being trained"):
         student_ask(run=run, acting_user=None, **BOOSTED)
     other = run_start(study_with_table("other"), **TABLE_RUN)
-    with pytest.raises(ValidationError, match="finished run"):
+    with pytest.raises(ValidationError, match="only after its run has finished"):
         student_ask(run=other, acting_user=None, **BOOSTED)
 
 

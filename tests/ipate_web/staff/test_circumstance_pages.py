@@ -114,7 +114,7 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
     def told() -> dict[str, str]:
         page = as_("olga").get(LETTERS).text
         assert "@example.org" not in page.split('id="told"')[1]
-        return dict(re.findall(r">(\w+)</a></th><td>([^<]+)</td>", page))
+        return dict(re.findall(r">(\w+)</a></th>\s*<td>([^<]+)</td>", page))
 
     ways = told()
     assert ways == {
