@@ -234,7 +234,7 @@ def test_a_changed_checkpoint_is_refused() -> None:
             verify_checkpoint(changed, SIGNER.public)
         with pytest.raises(NoteError):
             note_text(note_in(changed), [SIGNER.public])
-    with pytest.raises(CheckpointError, match="no checkpoint"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
         verify_checkpoint(SIGNER.signed("Pay 100 to Mallory.\n"), SIGNER.public)
     assert verify_checkpoint(NOTE, [OTHER.public, SIGNER.public]).size == 12, "keys before and after a change"
     with pytest.raises(CheckpointError, match="not signed with this key"):

@@ -367,7 +367,7 @@ def test_it_is_made_and_mailed_once_a_day_however_often_the_task_runs(study: Stu
     assert sorted(Mail.objects.filter(kind="checkpoint").values_list("user__username", flat=True)) == sorted(readers)
     output = StringIO()
     call_command("checkpoint_sign", stdout=output)
-    assert "before" in output.getvalue()
+    assert "already been signed" in output.getvalue()
     signed(clock)
     assert Mail.objects.filter(kind="checkpoint").count() == 2 * len(readers)
 

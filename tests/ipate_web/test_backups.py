@@ -380,7 +380,7 @@ def test_a_refused_restoration_changes_nothing(tmp_path: Path, identity: Path, m
 
     later = [*manifest_of(made)["migrations"], ["training", "9999_later"]]
     for change, words in (
-        (into(vendor="oracle"), "is of oracle"),
+        (into(vendor="oracle"), "is from oracle"),
         (into(format=3, version="9.8.7"), f"by iPATE 9.8.7, and this is iPATE {__version__}. Install the version"),
         (into(migrations=later), "training 9999_later"),
         (file_missing, "missing or has changed"),

@@ -79,7 +79,7 @@ def test_a_part_of_one_class_says_that_class(learner, records, digits):
 def test_wrong_training_data_is_refused(learner, digits):
     x, y = digits.private.x[:5], np.array([0, 1, 2, 3, 4])
     for records, labels, options, problem in [
-        (x[:0], y[:0], {}, "nothing to learn from"),
+        (x[:0], y[:0], {}, "no records to learn from"),
         (x, y[:4], {}, "one class number per record"),
         (x, y.astype(float), {}, "whole class numbers"),
         *((x, wrong, {}, "class numbers lie between 0 and 9") for wrong in (y + 6, y - 1)),

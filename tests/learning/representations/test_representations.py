@@ -282,7 +282,7 @@ def test_invalid_or_huge_private_values_do_not_affect_others() -> None:
         (lambda: Whitened().fit(table(0, 1)), "at least 2 public"),
         (lambda: Whitened().fit(np.full((5, 2), np.nan)), "not finite"),
         (lambda: Whitened().fit(table(0, 50)).transform(images(0, 3)), "shape"),
-        (lambda: Standardised().fit(np.ones((9, 2))), "the same"),
+        (lambda: Standardised().fit(np.ones((9, 2))), "are equal"),
         (lambda: Standardised().fit(np.random.default_rng(0).random((9, 1100))), "whitened"),
         (lambda: StudentLayer().fit(images(0, 30)), "no student yet"),
         (lambda: representation_create("pixels"), "choose one of"),
