@@ -197,7 +197,7 @@ def test_impossible_rows_have_no_plan() -> None:
     study = rehearsal_with_table(holders=400)
     for choices, words in (
         ({"plausible": 201}, "no row could be released"),
-        ({"most": 4}, "there are 3"),
+        ({"most": 4}, "there are only 3"),
         ({"plausible": 5, "epsilon0": 1.0}, "larger k"),
     ):
         run = run_draft(study, **DENIABLE_RUN | {"choices": DENIABLE_CHOICES | choices})
