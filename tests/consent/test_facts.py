@@ -235,7 +235,7 @@ def test_a_fact_that_was_edited_past_the_form_is_found(study: Study) -> None:
     study.refresh_from_db()
     found = [fault.split(":")[0] for fault in form_faults(study)]
     assert found == ["the study's recipients", "the study's without_recipients"]
-    (check,) = [check for check in checks_of(study) if check.name.startswith("forms as")]
+    (check,) = [check for check in checks_of(study) if check.name.startswith("forms match")]
     assert len(list(check.find())) == 2
 
 
