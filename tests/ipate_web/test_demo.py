@@ -145,7 +145,7 @@ def test_the_demo_goes_on_where_it_was_stopped_and_can_be_run_again(tmp_path: Pa
             wait_until(lambda: count(labelled), seconds=PATIENCE, pause=0.2)
         finally:
             process.send_signal(signal.SIGINT)  # or leaving the block would wait for ever
-        assert "continues where" in process.stdout.read()
+        assert "again to continue" in process.stdout.read()
     wait_until_none_is_left(tmp_path)
     runs = demo(tmp_path, "--port", "8123")
     mails = [mail.read_text() for mail in (tmp_path / "mail").iterdir()]
