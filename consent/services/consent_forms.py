@@ -301,7 +301,7 @@ def consent_form_approve(
     study = study_lock(proposal.study_id)
     study_open_check(study)
     if proposal.is_correction:
-        raise ValidationError(_("A correction takes effect automatically unless somebody objects."))
+        raise ValidationError(_("A correction takes effect automatically unless someone objects."))
     second_person_check(
         study,
         proposal.proposed_by_id,

@@ -420,7 +420,7 @@ def _proposed(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, dec
             raise ValidationError(_("A correction cannot change facts. Propose this as a new version."))
         proposal = services.consent_form_correct(study=study, acting_user=user, texts=draft.texts)
         assert proposal.objection_until is not None, "a correction has an objection period"
-        return _("The correction has been announced. It takes effect on %(day)s unless somebody objects.") % {
+        return _("The correction has been announced. It takes effect on %(day)s unless someone objects.") % {
             "day": date_format(day_of(proposal.objection_until), "DATE_FORMAT")
         }
     services.consent_form_propose(
