@@ -282,6 +282,7 @@ def parts_of_study() -> dict[str, list[Any]]:
         "dataset": [Dataset.objects.filter(study=study).values_list("pk", flat=True)[0]],
         **{"run": runs, "draft": runs, "impact": ["md", "pdf"]},
         "tab": ["cost", "releases", "timeline", "card"],
+        "holder": [study.holders.order_by("pk")[0].public_id],
         "proposal": list(study.consent_form_proposals.values_list("sequence", flat=True)),
         "token": [ApiToken.objects.get(name="conrad's").token_key],
         "waiting": [User.objects.get(username="waiting").pk, User.objects.get(username="conrad").pk],
@@ -290,6 +291,10 @@ def parts_of_study() -> dict[str, list[Any]]:
         "webhook": list(study.webhooks.values_list("pk", flat=True)),
         "invitation": list(study.invitations.values_list("pk", flat=True)),
     }
+
+
+def test_every_address_can_be_tried(study: Study) -> None:
+    assert len(list(addresses_of(parts_of_study()))) > 150
 
 
 @pytest.mark.exhaustive
