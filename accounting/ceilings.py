@@ -37,7 +37,7 @@ _ROUNDING = 1e-8
 
 
 def reach(study: Study) -> float:
-    """Return the most that any account of a study can have been charged under the shares opened so far, in μ².
+    """Return an upper bound, in μ², on any account's charges in a study under the shares opened so far.
 
     This number is public: the opened share times the largest cap that any approved policy has ever promised.
     """
@@ -105,7 +105,7 @@ def share_held(study: Study, share: Share, holders: np.ndarray) -> np.ndarray:
 
 
 def _reached_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, float]:
-    """Return account → the most that other studies can have charged the person; omits people in no other study."""
+    """Return an upper bound per account on the person's charges in other studies; omits people in no other study."""
     totals: dict[int, float] = defaultdict(float)
     users = linked.values("user")
     totals.update(EndedReach.objects.filter(user__in=users).values_list("user_id", "mu_squared"))
@@ -118,7 +118,7 @@ def _reached_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, 
 
 
 def reach_keep(study: Study) -> None:
-    """Record the most that a study can have charged each account, before its links end. The caller holds the lock."""
+    """Record an upper bound on a study's charges to each account before its links end. The caller holds the lock."""
     if settings.PERSON_CEILING is None or not (reached := reach(study)):
         return
     users = DataHolder.objects.filter(study=study, user__isnull=False).values_list("user_id", flat=True)
@@ -252,7 +252,7 @@ class _Held:
             self._charged[release.run] += charges
 
     def beside(self, release: Release) -> np.ndarray:
-        """Return the amounts reserved by other open shares of the study when a release was charged, (H,) μ²."""
+        """Return the amounts reserved by the study's other open shares when a release was charged, (H,) μ²."""
         held, moment = np.zeros(len(self._known.ids)), release.recorded_at
         there = [
             (subject, row)

@@ -70,7 +70,7 @@ _CUT = 1e-12
 
 @dataclass(frozen=True)
 class ChargedRun:
-    """Key to a run's charges: each promise's (level, ε) position in them, and the largest charge for it in μ²."""
+    """Index into a run's charges: for each promise (level, ε), its position there and its largest charge in μ²."""
 
     title: str
     places: Mapping[tuple[str, float], int]
@@ -149,7 +149,7 @@ class GroupBudget:
 
 @dataclass(frozen=True)
 class _Group:
-    """Promise of a level, with every ε that it can have had under policies up to ``last`` or after later reductions."""
+    """A level's promise, with every ε that it can have had under policies up to ``last`` or after later reductions."""
 
     level: str
     last: int
@@ -168,7 +168,7 @@ class _Group:
 
 
 def _groups(rule: EpsilonRule) -> list[_Group]:
-    """Return the promises that can result from consenting under any policy in force so far, smallest ε first."""
+    """Return the promises that people can get by consenting under any policy in force so far, smallest ε first."""
     groups: dict[tuple[float, int], _Group] = {}
     for place, level in enumerate(LEVELS):
         epsilons = tuple(policy.epsilon(level) for policy in rule.policies)
@@ -237,9 +237,10 @@ def largest_cap(study: Study) -> float:
 
 
 def _limits(study: Study) -> tuple[dict[UUID, datetime], dict[UUID, float]]:
-    """Return each share's grant time, and the share of its cap that any account may have reached while it was open.
+    """Return each share's grant time, and the share of its cap that any account could reach while the share was open.
 
-    This share of the cap is the recorded limit plus shares opened meanwhile, for example for head counts during a run.
+    This share of the cap is the recorded limit plus any shares opened in the meantime, for example for head counts
+    during a run.
     """
     granted_at, limits, being_spent = dict[UUID, datetime](), dict[UUID, float](), set[UUID]()
     rows = ShareRecord.chain(study.pk).values_list("subject", "kind", "share", "limit", "recorded_at")
@@ -302,7 +303,7 @@ class _Tally:
         return max(bounds, default=0.0)
 
     def raise_to(self, used: float, kind: str, run: UUID | None, at: datetime) -> None:
-        """Record that a release may have raised an account in the group to ``used``."""
+        """Record that a release may have brought an account in the group to ``used``."""
         if used <= self.used:
             return
         subject = run or (kind, at)

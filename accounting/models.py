@@ -68,7 +68,7 @@ class Release(StudyChained):
 
 
 class ShareRecord(StudyChained):
-    """Record of granting a share of every holder's cap, of opening it for spending, or of the part used.
+    """Grant of a share of every holder's cap, its opening for spending, or a record of the part used.
 
     ``subject`` is the id of a run, of a drawing of head counts, or of a settled gap. Shares are public, because they
     depend on decisions and releases, never on accounts.
@@ -143,9 +143,10 @@ class HeadCount(models.Model):
 
 
 class EndedReach(models.Model):
-    """The most, in μ², that studies with erased records can have charged an account's person; used for the ceiling.
+    """Upper bound, in μ², on what erased studies can have charged a person's account; used for the ceiling.
 
-    The links from such studies to accounts are gone; only this public bound is kept, for all of the studies together.
+    The links from such studies to accounts have been deleted. Only this public bound is kept, as one number for all of
+    these studies.
     """
 
     user = models.OneToOneField(

@@ -14,9 +14,9 @@ UNKNOWN = "unknown"
 
 
 def missing_rows(study: Study) -> dict[str, int]:
-    """Return chain → number of journaled rows missing from the database; 1 for a chain with a different history.
+    """Return the number of journaled rows missing from the database for each chain (1 for a chain that diverged).
 
-    Empty if the database is at least as new as the journal.
+    The result is empty if the database is at least as new as the journal.
     """
     missing = {model._meta.label_lower: model.rows_missing(study.pk) for model in chained_models()}
     return {chain: rows for chain, rows in missing.items() if rows}

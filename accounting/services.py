@@ -89,7 +89,7 @@ def release_record(
 def gap_record(
     *, study: Study, content: dict[str, Any], before: Balances, charge: float, acting_user: AbstractBaseUser | None
 ) -> Release:
-    """Enter a gap into the register: a floor for every account, without any change to the recorded charges.
+    """Enter a gap into the register: it sets a floor for every account and leaves the recorded charges unchanged.
 
     Args:
         study: Locked by :func:`consent.services.study_lock`.

@@ -38,7 +38,7 @@ NOT_FREE = gettext_noop(
 
 @dataclass(frozen=True)
 class Share:
-    """Share of ``subject``: ``granted``, its ``limit`` once it may be spent, the part ``used`` once settled."""
+    """A subject's share: how much was ``granted``, its ``limit`` once spendable, and the part ``used`` once settled."""
 
     subject: UUID
     purpose: str
@@ -136,11 +136,11 @@ def share_limit(study: Study, subject: UUID) -> float:
 
 
 def openings_lock() -> None:
-    """Let no other study open a share until the transaction ends.
+    """Prevent other studies from opening a share until the transaction ends.
 
-    Opening a share depends on charges in a person's other studies (:mod:`accounting.ceilings`), so of two studies that
-    open shares at the same moment, one must see the other's share. Take this lock after a study's lock and before any
-    other. On SQLite the immediate transaction already locks the whole database.
+    Opening a share depends on charges in a person's other studies (:mod:`accounting.ceilings`), so when two studies
+    open shares at the same moment, one must see the other's. Take this lock after a study's lock and before any other.
+    On SQLite the immediate transaction already locks the whole database.
     """
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -162,9 +162,9 @@ def share_open(*, study: Study, subject: UUID) -> float:
 
 @transaction.atomic
 def share_settle(*, study: Study, subject: UUID, used: float = 0.0) -> None:
-    """End spending by ``subject``: ``used``, a public number, is the used part of its share; the rest becomes free.
+    """End spending by ``subject``, freeing all of its share except ``used``, a public number.
 
-    Has no effect without a grant, or if the share is already settled.
+    This has no effect without a grant, or if the share is already settled.
     """
     study_lock(study.pk)
     mine = shares(study).get(subject)

@@ -1,6 +1,6 @@
-"""Periodic task of the accounts: deletion of unreferenced files (condition 7).
+"""Periodic task that deletes unreferenced files of the accounts (condition 7).
 
-Such a file remains if a process dies between writing it and its commit.
+Such a file is left behind if a process dies between writing it and its commit.
 """
 
 from datetime import timedelta
@@ -16,7 +16,7 @@ from common.jobs import task_of
 from consent.models import Study
 from consent.services import study_lock
 
-#: Minimum age of files that are deleted, so that people have time to notice that they restored the wrong backup.
+# : Minimum age of files that are deleted, so that people have time to notice that they have restored the wrong backup.
 AGE = timedelta(days=1)
 
 
@@ -24,8 +24,8 @@ AGE = timedelta(days=1)
 def files_sweep(study: Study, age: timedelta = AGE) -> int:
     """Delete unreferenced files of a study's accounts that are older than ``age``; return their number.
 
-    Such files are written only under the study's lock, so none of them is still waiting for its commit. While a study
-    is locked after a restore, nothing is deleted, because the files may contain charges that its database lacks.
+    Such files are written only under the study's lock, so none of them can be waiting for its commit. While a study is
+    locked after a restore, nothing is deleted, because the files may contain charges that its database lacks.
     """
     study = study_lock(study.pk)
     if missing_rows(study):

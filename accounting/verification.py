@@ -1,4 +1,4 @@
-"""Checks that accounts agree with releases and promises, for auditors and for cases of doubt."""
+"""Checks that accounts agree with releases and promises, for auditors and for investigating doubts."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ def study_faults(study: Study) -> Iterator[str]:
 
 
 def _lost_faults(study: Study) -> Iterator[str]:
-    """Check whether the database is as new as the journal, or was restored to an earlier state."""
+    """Check that the database is as new as the journal, and was not restored to an earlier state."""
     if is_distrusted(study):
         yield "The journal does not continue from the restored backup, so it is unknown what the database lost."
         return

@@ -82,7 +82,7 @@ class AccountChangeAdmin(ReadOnlyAdmin):
 
 
 class DataHolderForm(forms.ModelForm):
-    """Form of a data holder, whose pseudonym is normalised as everywhere else."""
+    """Form of a data holder. It normalises the pseudonym in the same way as everywhere else."""
 
     def clean_pseudonym(self) -> str:
         name: str = self.cleaned_data["pseudonym"]
@@ -93,7 +93,7 @@ class DataHolderForm(forms.ModelForm):
 
 @admin.register(DataHolder)
 class DataHolderAdmin(RecordedAdmin, FilteredAsListed):
-    """Admin of data holders, without deletion, because checking for related rows would reveal a holder's choice."""
+    """Admin of data holders, without deletion, because a check for related rows would reveal a holder's choice."""
 
     form = DataHolderForm
     list_display = ("pseudonym", "study", "user")

@@ -18,7 +18,7 @@ from consent.selectors import (
     policy_in_force,
 )
 
-#: Number of decisions that the page lists; the record of changes and the exports contain all of them.
+# : Number of decisions that the page lists; the change log and the exports contain all of them.
 _LATEST = 30
 
 
@@ -31,7 +31,7 @@ class WaitingProposal:
 
     @property
     def answer_by(self) -> date | None:
-        """Return the last day for an answer."""
+        """Return the last day on which to answer."""
         return answer_deadline(self.proposal)
 
     @property
@@ -49,7 +49,7 @@ class Deadline:
 
 @dataclass(frozen=True)
 class CommitteeAct:
-    """Entry of the history: the act, its time, the person, and the words that they wrote."""
+    """Entry of the history: the act, its time, the person, and what they wrote."""
 
     at: datetime
     by: str
@@ -66,9 +66,9 @@ class CommitteeState:
         form: the consent form in force.
         is_open: whether people can decide.
         missing: what the study still lacks before people can decide.
-        waiting: proposals that wait for approvals, the most urgent first.
+        waiting: proposals that are waiting for approvals, the most urgent first.
         deadlines: upcoming days, the next first.
-        conditions: approvals with conditions of the policy and the form in force.
+        conditions: conditional approvals of the policy and the form in force.
         conflicts: declared conflicts of interest.
         history: decisions, newest first.
     """
@@ -117,7 +117,7 @@ def committee_state(study: Study) -> CommitteeState:
 
 
 def conditions_in_force(study: Study) -> list[Remark]:
-    """Return the approvals with conditions of the policy and the form in force."""
+    """Return the conditional approvals of the policy and the form in force."""
     stated = Remark.chain(study.pk).filter(kind=Remark.Kind.APPROVAL).exclude(text="")
     about = list(stated.select_related("policy", "form").prefetch_related("made_by"))
     if not about:

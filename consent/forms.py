@@ -26,7 +26,7 @@ from consent.wording.third_person import gettext_lazy as _
 
 #: The answer "I do not take part".
 NOT_TAKING_PART = "NONE"
-#: The answer of keeping a promise whose level has become weaker.
+# : The answer that keeps a promise whose level has become weaker.
 KEEPING = "KEEP"
 PASSWORD_HELP = _("At least eight characters, not only digits, and not a common password.")
 PASSWORDS_DIFFER = _("The passwords do not match. Type the same password twice.")
@@ -40,8 +40,8 @@ class Option:
 
     For not taking part, ``epsilon`` is None and ``mu`` is 0. ``mu`` is the μ of Gaussian differential privacy that
     corresponds to ε at the study's δ. ``weakens`` is true if an earlier consent promised the person more.
-    ``times_high`` is how many times more may be learned from a person's records than at high protection under the same
-    policy; 0 if nothing is compared.
+    ``times_high`` is how many times as much may be learned from a person's records as at high protection under the same
+    policy; 0 if there is no comparison.
     """
 
     value: str
@@ -107,8 +107,8 @@ def options(policy: EpsilonPolicy, delta: float, last: LastPromise | None = None
 class DecisionForm(forms.Form):
     """Form for a holder's answer to ``consent_form`` under ``policy``; ``changed`` if they answered earlier versions.
 
-    ``delta`` is their study's δ; ``last`` is the promise of their last consent, if they gave one. ``promise`` is how
-    the answered page described that promise, and ``weaker`` is their separate agreement to a weaker promise.
+    ``delta`` is their study's δ; ``last`` is the promise of their last consent, if they gave one. ``promise`` is the
+    description of that promise on the answered page, and ``weaker`` is their separate agreement to a weaker promise.
     """
 
     form_version = forms.IntegerField(widget=forms.HiddenInput)
@@ -150,7 +150,7 @@ class DecisionForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
-        # People who leave are not asked to give up the promise that the page showed them.
+        # People who withdraw are not asked to give up the promise that the page showed them.
         is_shown = data.get("choice") == NOT_TAKING_PART or data.get("promise") == self.shown
         if not (self.is_of_today and is_shown):
             raise ValidationError(
@@ -204,7 +204,7 @@ class DeclarationForm(forms.Form):
 
 
 class InvitationCodeForm(forms.Form):
-    """Form for the code of an invitation, typed from paper; if it is mistyped, the error names the wrong groups."""
+    """Form for the code of an invitation, typed from paper. If it is mistyped, the error names the wrong groups."""
 
     code = forms.CharField(
         label=_("Code of your invitation"),

@@ -73,7 +73,7 @@ def _news(mail: Mail) -> dict[str, Any] | None:
 
 
 def _later(mail: Mail) -> dict[str, Any] | None:
-    """Return None if the study is closed, or if the person has decided since they asked for the reminder."""
+    """Return None if the study is closed, or if the person has decided since asking for the reminder."""
     holder = mail_holders(mail).first()
     if holder is None or mail.study is None or mail.study.is_closed:
         return None

@@ -1,19 +1,19 @@
 """Permissions by role, the backend of ``user.has_perm(permission, study)``, and the rule of the second person.
 
 Permissions are always checked for one study (or an object that has a ``study``), because a role applies to one study
-only. Only the permissions of the installation's administrators, to create studies and accounts, are checked without a
+only. Only the permissions of the installation's administrators to create studies and accounts are checked without a
 study.
 
 People cannot approve their own proposals, not even through another account that they control. The creator of an account
 enters the address that receives the password link, and a superuser can set the account's password and address. Two
 accounts therefore count as one person if one of them was created or changed by the other, or got its role in the study
-only through the other. The records of accounts and roles show this; a role that a second person confirmed is
-independent of the person who gave it.
+only through the other. The records of accounts and roles show this. A role that a second person confirmed does not
+depend on the person who assigned it.
 
 Deciders (operators, the ethics committee, researchers) see only releases and acts of staff, and nothing that depends
 exactly on one person's acts (condition 1 of the guarantee). Exact numbers of people, and lists that name them, are for
-data stewards, who need them for their work, and for auditors, who decide nothing. This module has the only list of a
-study's public chains; a chain that is not on the list is not public.
+data stewards, who need them for their work, and for auditors, who make no decisions. This module has the only list of a
+study's public chains; chains that are not on the list are not public.
 """
 
 from collections.abc import Callable, Iterable
@@ -46,7 +46,7 @@ _STATE_PROVENANCE = "training.state_provenance"  # source of public points
 #: Lists that name holders. For the same reason, deciders' roles do not include these permissions.
 _LISTS = {
     "consent.view_circumstance",  # who answers for whom, deaths and incapacities
-    "consent.check_receipt",  # whose receipt someone reads out
+    "consent.check_receipt",  # finds the person whose receipt number is read out
     "consent.view_levelaccess",  # who looked up whose choice, and for whom new links were made
 }
 _OVERSIGHT = {
@@ -175,14 +175,14 @@ def roles_given_by(user: Any, study: Study) -> list[str]:
 
 
 def confirms_roles(user: Any, study: Study) -> bool:
-    """Return whether ``user`` may confirm role changes in ``study``; for superusers with a role, the role decides."""
+    """Return whether ``user`` may confirm role changes in ``study``. For superusers with a role, the role decides."""
     roles = Membership.objects.filter(study=study, user_id=user.pk).order_by().values_list("role", flat=True)
     permissions = set().union(*(ROLE_PERMISSIONS[role] for role in roles))
     return user.is_active and (CONFIRM in permissions or (user.is_superuser and not permissions))
 
 
 def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) -> bool:
-    """Return whether a role change that ``user`` proposes in ``study`` needs no confirmation.
+    """Return whether a role change that ``user`` proposes in ``study`` takes effect without confirmation.
 
     Args:
         user: the proposer; None at the command line.
@@ -223,7 +223,7 @@ def _roles_with(perm: str) -> list[str]:
 
 
 def members_with_permission(study: Study, perm: str) -> QuerySet[Any]:
-    """Return the users whose role in ``study`` includes ``perm``, by name, except closed accounts and superusers."""
+    """Return the users whose role in ``study`` includes ``perm``, by name, without closed accounts and superusers."""
     members = {"memberships__study": study, "memberships__role__in": _roles_with(perm)}
     users = get_user_model().objects.filter(**members, is_active=True)
     return users.distinct().order_by("username")
@@ -302,7 +302,7 @@ PUBLIC_CHAINS = frozenset(
 
 
 def sees_people(user: Any, study: Model) -> bool:
-    """Return whether ``user`` may see exact numbers of people in ``study``, and faults with their row numbers."""
+    """Return whether ``user`` may see exact numbers of people in ``study``, and errors with their row numbers."""
     return user.has_perm(SEES_PEOPLE, study)
 
 
@@ -328,13 +328,13 @@ def chain_report(
 ) -> VisibleChain:
     """Return what a reader may see of a study's chain and of the faults that ``find()`` yields.
 
-    Faults name rows by sequence number and so reveal the length of a chain. Deciders therefore learn only that there is
-    a fault.
+    Faults name rows by sequence number, which reveals the length of a chain. Deciders therefore learn only that there
+    is a fault.
     """
     name, faults = str(model._meta.verbose_name), list(find())
     is_public = sees_people or model._meta.label_lower in PUBLIC_CHAINS
     return VisibleChain(
-        name if name.startswith("ε") else capfirst(name),  # the capital of ε looks like an E
+        name if name.startswith("ε") else capfirst(name),  # capital ε looks like an E
         model.head(study_id).sequence if is_public else None,
         not faults,
         faults if sees_people else [],

@@ -55,7 +55,7 @@ def consent_form_in_force(study: Study) -> ConsentForm | None:
 
 
 def consent_form_languages(study: Study) -> list[str]:
-    """Return the language codes of the next version: first the site's, then the study's, then codes of other texts."""
+    """Return the language codes of the next version: the site's first, then the study's, then those of other texts."""
     form, draft = consent_form_in_force(study), ConsentFormDraft.objects.filter(study=study).first()
     written = [*(form.texts if form else ()), *(draft.texts if draft else ())]
     return list(dict.fromkeys([settings.LANGUAGE_CODE, *study.languages, *written]))
@@ -64,7 +64,7 @@ def consent_form_languages(study: Study) -> list[str]:
 def policies_approved(study: Study) -> QuerySet[Any]:
     """Return approved policies by date; ``is_replaced`` if a newer policy is in force from that date or earlier.
 
-    A replaced policy never takes effect, because the committee's newest decision applies.
+    A replaced policy never takes effect, because the committee's latest decision applies.
     """
     newer = EpsilonPolicyApproval.objects.filter(
         policy__study=OuterRef("study"),
@@ -106,7 +106,7 @@ class EpsilonRule:
     def __init__(self, study: Study, at: datetime) -> None:
         approved = list(policies_approved(study).filter(approval__effective_from__lte=at).select_related("approval"))
         self.policies: list[EpsilonPolicy] = [policy for policy in approved if not policy.is_replaced]
-        # If another computer's clock differs, someone may have decided under a policy just before it was replaced.
+        # If another computer's clock is off, someone may have decided under a policy just before it was replaced.
         self._by_id: dict[int, EpsilonPolicy] = {policy.pk: policy for policy in approved}
         self.dates = [policy.approval.effective_from for policy in self.policies]
         self._smallest = cache(self._smallest_since)
@@ -157,23 +157,23 @@ class LastPromise:
 
     @property
     def agreed(self) -> float:
-        """The ε that was promised when the consent was given."""
+        """ε as promised when the consent was given."""
         assert self.event.policy is not None, "every consent is given under a policy"
         return self.event.policy.epsilon(self.level)
 
     @property
     def epsilon(self) -> float:
-        """The ε of the promise now, which is never more than the agreed ε."""
+        """ε of the promise now, which is never more than the agreed ε."""
         return self.policy.epsilon(self.level)
 
     @property
     def offered(self) -> float:
-        """The ε of the same level in a consent given now."""
+        """ε of the same level for a consent given now."""
         return self.in_force.epsilon(self.level)
 
     @property
     def can_be_kept(self) -> bool:
-        """Whether consenting again at the same level would weaken the promise, so keeping it is a separate answer."""
+        """Whether a new consent at the same level would weaken the promise, so that keeping it is a separate answer."""
         return self.offered > self.epsilon
 
 
@@ -250,8 +250,8 @@ def promises_possible(study: Study, at: datetime | None = None) -> list[Promise]
 def promises_earlier(study: Study) -> list[Promise]:
     """Return, for each level, the earlier promise with the largest ε if this exceeds every ε the level can have now.
 
-    A holder with that promise may have spent that much before a smaller ε took effect, and spends nothing more while
-    above the smaller ε. These promises are public, like `promises_possible`.
+    Holders with that promise may have spent that much before a smaller ε took effect, and spend nothing more while they
+    are above the smaller ε. These promises are public, like `promises_possible`.
     """
     policies, possible = list(policies_in_force(study)), promises_possible(study)
     earlier = []
@@ -263,7 +263,7 @@ def promises_earlier(study: Study) -> list[Promise]:
 
 
 def epsilons_largest(study: Study) -> dict[int, float]:
-    """Return the largest ε that each holder of a study was ever promised, by holder; secret like every level."""
+    """Return the largest ε that each holder of a study was ever promised, by holder. Secret, like every level."""
     largest: dict[int, float] = {}
     events = ConsentEvent.objects.filter(study=study, kind__in=GRANTING).select_related("policy")
     for event in events.iterator(chunk_size=10_000):
@@ -334,7 +334,7 @@ def _last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
 
 
 def last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
-    """Return each holder's last event by ``at``, for all holders at once; PostgreSQL scans one index.
+    """Return each holder's last event by ``at``, for all holders at once. PostgreSQL scans one index.
 
     Read the whole result, because a filter would drop events rather than holders.
     """
@@ -352,10 +352,10 @@ FEW_HOLDERS = 500
 
 
 def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndarray | None = None) -> Snapshot:
-    """Return a study's participants with their levels and ε. Training has no other source for who takes part.
+    """Return a study's participants with their levels and ε. This is training's only source for who takes part.
 
-    Each process keeps the latest snapshot of large studies, because a run asks for it with every batch. It is used
-    again only while `consent_state` and the chains that determine it are unchanged.
+    Each process keeps the latest snapshot of large studies, because a run needs it for every batch. It is reused only
+    while `consent_state` and the chains that determine it are unchanged.
 
     Args:
         at: the time; now by default.
@@ -387,12 +387,12 @@ def _latest_snapshot(study: Study) -> Snapshot:
     return snapshot
 
 
-#: Smallest number of decisions for which a study's snapshot is kept; reading fewer decisions is as fast as reading the
-#: state.
+# : Smallest number of decisions for which a study's snapshot is cached; reading fewer decisions is as fast as reading
+# the state.
 WORTH_KEEPING = 2_000
 #: The chains whose rows determine a snapshot.
 _DECIDING = (ConsentEvent, Circumstance, ConsentForm, EpsilonPolicy, EpsilonPolicyApproval)
-#: Each study's latest snapshot, with the state that determines it; None before a second snapshot is requested.
+# : Each study's latest snapshot, with the state that determines it; None until a second snapshot is requested.
 _kept_snapshots: dict[int, tuple[Hashable, Snapshot]] = {}
 _MOST_KEPT = 8
 
@@ -429,8 +429,8 @@ def _snapshot(study: Study, at: datetime, among: np.ndarray | None = None) -> Sn
 def consent_state(study: Study, at: datetime | None = None) -> Hashable:
     """Return the state that determines a snapshot at ``at`` (default: now); while it is unchanged, so is the snapshot.
 
-    Events and circumstances are never changed or removed, so if their numbers are equal at two times, the rows are the
-    same. Changes that take effect on a date are counted as well.
+    Events and circumstances are never changed or removed, so the rows are the same at two times if their numbers are
+    equal. Changes that take effect on a date are counted as well.
     """
     at = at or timezone.now()
     policies = policies_in_force(study, at).values_list("pk", flat=True)
@@ -466,7 +466,7 @@ def forms_waiting(*studies: Study) -> list[ConsentFormProposal]:
 
 
 def role_changes_waiting(*studies: Study) -> list[RoleChange]:
-    """Return the proposed role changes in the given studies that are neither confirmed nor dropped, newest first.
+    """Return the proposed role changes in the given studies that are neither confirmed nor withdrawn, newest first.
 
     The join leaves out proposals about deleted accounts, which cannot be confirmed.
     """
@@ -484,7 +484,7 @@ def is_waiting(proposal: EpsilonPolicy | ConsentFormProposal) -> bool:
 
 
 def answer_deadline(proposal: EpsilonPolicy | ConsentFormProposal) -> date | None:
-    """Return the last day for an answer to the proposal or, for a correction, for objections."""
+    """Return the last day on which to answer the proposal or, for a correction, to object to it."""
     if isinstance(proposal, ConsentFormProposal) and proposal.objection_until is not None:
         return day_of(proposal.objection_until) - timedelta(days=1)
     return proposal.answer_by
@@ -543,7 +543,7 @@ def lapses_at(study: Study, at: datetime) -> dict[int, Lapse]:
 
 
 def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
-    """Return the holders whose consent was valid at ``since`` but no longer is, for a reason other than withdrawal.
+    """Return the holders whose consent was valid at ``since`` but no longer is, for reasons other than withdrawal.
 
     Returns:
         (S,) int64, holder ids.
@@ -557,8 +557,8 @@ def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
 def answerer_faults(study: Study) -> Iterator[str]:
     """Describe decisions by people who were not recorded at the time as answering for the holder.
 
-    For a decision on paper, the day of the signature counts. In a restored database, the person recorded as answering
-    could decide, even if the record was out of date; :class:`Lapses` determines whether such a decision is valid.
+    For a decision on paper, the day of the signature applies. In a restored database, the person recorded as answering
+    could decide even if the record was out of date; :class:`Lapses` determines whether such a decision is valid.
     """
     history: dict[int, list[Circumstance]] = defaultdict(list)
     # Ordered by time, because circumstances lost in a restore are recorded again after newer ones.
@@ -583,7 +583,7 @@ def _answering_last(known: list[Circumstance], day: date) -> Answering:
 
 
 def is_weaker_unsaid(event: ConsentEvent, before: ConsentEvent, rule: EpsilonRule) -> bool:
-    """Return whether a consent weakened the previous promise without separate agreement to exactly the new promise.
+    """Return whether a consent weakened the previous promise without separate agreement to precisely the new promise.
 
     Args:
         before: the holder's previous consent.
@@ -604,7 +604,7 @@ def promise_faults(study: Study) -> Iterator[str]:
 
 
 def role_faults(study: Study) -> Iterator[str]:
-    """Describe roles that people have although no record shows who gave them, and recorded roles that people lack."""
+    """Describe roles that people have although no record shows who assigned them, and recorded roles they lack."""
     recorded: set[tuple[int, str]] = set()
     for user, role, kind in RoleChange.chain(study.pk).values_list("user_id", "role", "kind"):
         if kind in (RoleChange.Kind.GIVEN, RoleChange.Kind.HELD):

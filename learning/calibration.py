@@ -3,8 +3,8 @@
 A model's probabilities p become p', proportional to exp(scale · log p + offset of the class), so that they match the
 frequency of correct answers. If the steps of a linear model released noisy sums, `fit_to_sums` finds the scale and the
 offsets: at every step, a sum shows how far the classes of all holders differ from the model's predictions at that step,
-with the same clipping and with noise of known size. A student that learned from releases is compared with other
-releases, which it has not seen (`learning.students.releases`). Neither method uses private records or test points.
+with the same clipping and a known amount of noise. A student that learned from releases is compared with other releases
+that it has not seen (`learning.students.releases`). Neither method uses private records or test points.
 
 A threshold is the probability at which a class is chosen instead of the most likely one.
 """
@@ -136,7 +136,7 @@ def fit_to_sums(
     If holders' records are distributed like the public points and their classes have the calibrated probabilities r,
     holders release on average Σ_y r_y·κ_y·(p − e_y) ⊗ f, where p is the model's prediction at that step and κ_y =
     min(1, clip / (‖f‖·‖p − e_y‖)). Scale and offsets are chosen so that this agrees with the releases along weights of
-    earlier steps, whose noise is independent of the step's noise. This detects a model that has learned noise.
+    earlier steps, whose noise is independent of the step's noise. This detects whether a model has learned noise.
     Differences are weighted by the noise of the releases and the spread of the public points. The prior on the logits
     is normal, centred on equally likely classes.
 
@@ -150,7 +150,7 @@ def fit_to_sums(
         records: Average number of records per holder, a public estimate. With several records, their mean gradient is
             clipped, so a single large gradient among k is clipped at k times the norm. Numbers of records are assumed
             to follow a geometric distribution.
-        people: Number of holders, a public number. If it is small, their classes vary by chance.
+        people: Number of holders, a public number. If it is small, chance affects how many belong to each class.
     """
     from scipy.optimize import least_squares
 

@@ -67,8 +67,8 @@ def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_
 
     The gradient of a holder of class y is then f ⊗ (1/C − e_y), clipped. Its constant coordinate counts classes:
     subtract it from 1/C and divide by the part of an average holder's gradient that remains after clipping. The
-    estimate assumes that the planned people took part, and that public points show how much is clipped. The interval
-    allows for an error of `_UNCOUNTED`.
+    estimate assumes that the planned people took part, and that clipping affects them as much as public points. The
+    interval allows for an error of `_UNCOUNTED`.
 
     Args:
         intercept: `(C,)` released gradient of the constant coordinate, per planned holder and in units of that

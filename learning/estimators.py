@@ -58,7 +58,7 @@ _TEACHERS_PER_NOISE = 4
 
 
 class _Asked:
-    """Rows of the people who are asked, each with an account whose cap is determined by the row's ε.
+    """Rows of the people who are asked. Each has an account whose cap is determined by the row's ε.
 
     Args:
         epsilons: (n,) ε of each row, or one for all.
@@ -82,7 +82,7 @@ class _Asked:
         self._noise: Noise = SystemNoise() if seed is None else SimulationNoise(seed)
 
     def levels(self, head_counts: Mapping[float, float] | None) -> list[PlannedLevel]:
-        """Return numbers of rows by ε for planning: public numbers, or noisy counts, which are charged.
+        """Return the numbers of rows by ε for planning: public numbers, or noisy counts, which are charged.
 
         Args:
             head_counts: Public numbers by ε; None to count with noise.
@@ -109,7 +109,8 @@ class _Asked:
     def share(self, levels: list[PlannedLevel]) -> float:
         """Return the share of every cap that is left after the head counts, even for rows with small caps.
 
-        Levels for which head counts use at least half of the cap are ignored; their rows take part as far as they can.
+        Levels for which head counts use at least half of the cap are ignored. Their rows take part as far as their
+        accounts allow.
         """
         able = [level.cap for level in levels if level.cap > 2 * self._counted]
         return 1.0 - self._counted / min(able) if able else 0.5
@@ -137,7 +138,7 @@ class _Asked:
     def planned_groups(self, levels: list[PlannedLevel], share: float) -> tuple[list[PlannedLevel], NDArray[np.int64]]:
         """Return the levels that can pay this share in addition to their head count, and the index of each row's level.
 
-        A row belongs to the largest level that its account can pay for. The index is -1 if there is none.
+        A row belongs to the largest level that its account can pay for. The index is -1 if there is no such level.
         """
         able = [level for level in levels if level.cap * (1.0 - share) >= self._counted * (1.0 - _ROUNDING)]
         if not able:
@@ -162,7 +163,7 @@ class _Asked:
 
 
 class IndividualDPCounts(BaseEstimator):
-    """Counts of rows in some public cells, in which no row spends more than its own ε.
+    """Counts of rows in public cells, in which no row spends more than its own ε.
 
     Args:
         epsilons: (n,) ε of each row, or one for all; can be replaced in `fit`.
@@ -173,7 +174,8 @@ class IndividualDPCounts(BaseEstimator):
 
     Attributes:
         counts_: (cells,) estimated numbers of rows.
-        intervals_: (cells, 2) that contain the true numbers 95 times in 100, for any distribution of ε among the cells.
+        intervals_: (cells, 2) intervals that contain the true numbers 95 times in 100, however ε is distributed among
+            the cells.
         caps_: (n,) cap of each row's account in μ², determined by its ε.
         spent_: (n,) μ² that each row has spent, never more than its cap; as secret as the rows.
 
@@ -241,7 +243,7 @@ class IndividualDPSynthesis(BaseEstimator):
     Attributes:
         rows_: Drawn values (rows,) of each column by name: numbers or categories.
         classes_of_rows_: (rows,) class of each drawn row.
-        description_: Public description of the tables that the rows were drawn from, with their errors.
+        description_: Public description of the tables behind the drawn rows, with their errors.
         caps_: (n,) cap of each row's account in μ², determined by its ε.
         spent_: (n,) μ² that each row has spent, never more than its cap; as secret as the rows.
 
@@ -490,7 +492,7 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
     def _student(
         self, releases: Iterable[PartRelease], public: Floats, places: NDArray[np.int64] | None = None
     ) -> Model:
-        """Return a student trained on released labels for some of the public points, which are at these indices."""
+        """Return a student trained on released labels for the public points with these indices."""
         answers = [pair for release in releases for pair in zip(release.rows, release.labels, strict=True)]
         rows, labels = zip(*[(row, label) for row, label in answers if label is not None], strict=True)
         learned = labelled(rows if places is None else places[list(rows)], labels, classes=len(self.classes_))

@@ -4,8 +4,8 @@
 partial sum exceeds that range, matrix products and convolutions are exact, however a library splits them into blocks.
 The result for a record therefore cannot depend on neighbouring records. Rounding happens only between these steps,
 element by element, with operations that IEEE 754 defines to the last bit (division, square root, rounding to a whole
-number). exp and log are avoided, because their last bit differs between the vector units and the scalar remainder of a
-loop.
+number). exp and log are avoided, because their last bit can differ between a loop's vectorised part and its scalar
+remainder.
 
 *Probabilities* use only additions, multiplications, divisions and roundings of single numbers, no library functions.
 """

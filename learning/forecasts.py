@@ -1,8 +1,8 @@
 """Forecasts of the share of correct labels, or of a model's correct predictions, in one form for all methods.
 
-If there are labelled public points, a forecast is tested on them; its interval is wide if there are only a few. Without
-labelled points, it is based on an assumption and gives bounds on the share if that assumption is true. Each forecast
-states its basis in words.
+If there are labelled public points, a forecast is tested on them; if there are only a few, its interval is wide.
+Without labelled points, it is based on an assumption, and gives bounds on the share that hold if the assumption is
+true. Each forecast states its basis in words.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Forecast(Stored):
     """Forecast of the share of correct results.
 
     For a forecast based on an assumption, the share lies between ``low`` and ``high`` if the assumption is true.
-    ``noiseless`` is what `value` (or `high` if there is no `value`) would be without noise. ``measure`` is in English,
+    ``noiseless`` is `value` (or `high` if there is no `value`) as it would be without noise. ``measure`` is in English,
     marked for translation.
     """
 

@@ -42,8 +42,8 @@ def one_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _pools(modules: int) -> ThreadpoolController:
-    """Return the thread pools of this process, which are searched again only if more modules have been imported.
+    """Return the thread pools of this process. The search is repeated only if more modules have been imported.
 
-    The search reads the list of all files mapped into the process, which takes longer than many small tasks.
+    It reads the list of all files mapped into the process, which takes longer than many small tasks.
     """
     return ThreadpoolController()

@@ -56,7 +56,7 @@ def mean_estimate(values: Floats) -> Estimate:
 
 
 def wilson(share: float, points: int) -> tuple[float, float]:
-    """Return the ends of the interval for a share of this many points (Wilson 1927).
+    """Return both ends of the interval for a share of this many points (Wilson 1927).
 
     >>> tuple(round(end, 3) for end in wilson(0.9, 100))
     (0.826, 0.945)
@@ -135,7 +135,7 @@ def _judged(probabilities: Floats, truth: Classes) -> list[int]:
 
 
 def _influences(scores: Floats, positive: NDArray[np.bool_]) -> tuple[float, Floats]:
-    from scipy.stats import rankdata  # slow to load, and pages never need it
+    from scipy.stats import rankdata  # slow to load, and never needed by pages
 
     many, few = int(positive.sum()), int((~positive).sum())
     ranks, influence = rankdata(scores), np.zeros(len(scores))
@@ -190,10 +190,10 @@ def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[B
     """Return the expected calibration error and the calibration curve, over bins with equal numbers of points.
 
     For two classes, this is the calibration of the second class's probability; for more classes, of the probability of
-    the most likely class. By chance, the error of few points is larger than the error of all points, and the bootstrap
-    adds about the same amount again. The lower end of the interval is therefore the upper end reflected at the error,
-    or 0 if points of a calibrated model would often have this error. The interval contains the true error at least 95
-    times in 100.
+    the most likely class. By chance, a small sample has a larger error than all points together, and the bootstrap adds
+    about the same amount again. The lower end of the interval is therefore the upper end reflected at the error, or 0
+    if points of a calibrated model often have this error. The interval contains the true error at least 95 times in
+    100.
     """
     if not len(truth):
         return Estimate(), []

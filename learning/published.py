@@ -89,7 +89,7 @@ def published_format(learner: str) -> str:
 
 
 def published_label(learner: str) -> str:
-    """Return the learner's name on pages, in English and marked for translation; for an unknown learner, its key."""
+    """Return the learner's name on pages, in English and marked for translation; its key if the learner is unknown."""
     if released_itself(learner):
         return LABELS[learner]
     return STUDENTS[learner].label if learner in STUDENTS else learner
@@ -104,7 +104,7 @@ _PREDICTION_BATCH = 256
 class StoredNetwork(Model):
     """Published network, which is read from its file and predicts with ONNX Runtime.
 
-    Workers, which have PyTorch, load the same file as PyTorch modules. Probabilities agree up to single-precision
+    Workers, which have PyTorch, load the same file as PyTorch modules. The probabilities agree up to single-precision
     rounding.
 
     Args:

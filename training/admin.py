@@ -1,4 +1,4 @@
-"""Admin of runs and data, read-only except for manual repairs of names and of claims left by lost workers."""
+"""Admin of runs and data, read-only except for manual fixes to names and to claims left by lost workers."""
 
 from django.contrib import admin
 

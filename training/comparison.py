@@ -1,8 +1,8 @@
 """Comparisons based on public values: of runs, of forecasts with outcomes, and of classes next to levels.
 
 Individualized PATE (Boenisch et al., 2023) discusses in sections 6.3 and 7.3 how the accuracy of a class changes if its
-owners choose different levels from other people. Here this is private, because nothing counts which classes the holders
-of a level own. So classes and levels are shown next to each other, but no number combines them.
+owners choose different levels from other people. Here this is private, because classes are never counted by level. So
+classes and levels are shown next to each other, but no number combines them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -135,7 +135,7 @@ def _compared(run: Run) -> ComparedRun:
 
 
 def run_minutes(run: Run) -> int | None:
-    """Return the minutes from approval to end, computed from the displayed times, which are cut to the minute."""
+    """Return the minutes from approval to end, computed from the displayed times, which are rounded down to minutes."""
     if run.approved_at is None or run.ended_at is None:
         return None
     first, last = (moment.replace(second=0, microsecond=0) for moment in (run.approved_at, run.ended_at))
@@ -171,7 +171,7 @@ def measured_results(run: Run) -> Mapping[str, Any]:
 
 
 def forecast_outcomes(run: Run) -> list[ForecastOutcome]:
-    """Return an approved run's forecasts with the results of its table or of the first version, which were forecast."""
+    """Return an approved run's forecasts with the results that they concern: its table or its model's first version."""
     return outcomes_of(run, measured_results(run))
 
 
@@ -198,7 +198,7 @@ def _labels(card: Mapping[str, Any]) -> tuple[float | None, int]:
 
 
 def _model(card: Mapping[str, Any], measure: str) -> tuple[float | None, int]:
-    """Return accuracy, area, or first measure of the released model, which forecasts concern, or of the student."""
+    """Return the accuracy, area or first measure of the released model if forecasts concern it, or of the student."""
     evaluation = card.get("evaluation") or {}
     released = [each for each in card.get("candidates", []) if released_itself(each["learner"])]
     points = evaluation.get("points", 0)
@@ -227,7 +227,7 @@ UNREADABLE = gettext_noop(
 
 @dataclass(frozen=True)
 class ClassResult:
-    """Result of one class on the test data: ``recall`` with its interval; ``reference`` is learned from true labels."""
+    """Result of one class on the test data: its ``recall`` with an interval, and ``reference`` from true labels."""
 
     name: str
     points: int

@@ -1,4 +1,4 @@
-"""Measures of a model in published form: rounded, with intervals. Imports no Django."""
+"""Measures of a model in published form: rounded, with intervals. Does not import Django."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ def measures_of(card: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) -> dict[str, Any]:
-    """Return accuracy, the most frequent class, areas, calibration, confusion, and precision and recall by class.
+    """Return the accuracy, most frequent class, areas, calibration, confusion, and precision and recall by class.
 
     `learning.measures` defines each measure. ``log_loss`` is null if it is infinite, and ``impossible`` counts the
     points whose true class had probability 0. ``confidence`` is the mean probability of the likeliest class, which is
@@ -87,7 +87,7 @@ TOO_SURE = gettext_noop(
 )
 
 
-#: Scale of log probabilities below which the uncalibrated model is called too sure.
+# : Scale of log probabilities below which the uncalibrated model counts as overconfident.
 _TOO_SURE_SCALE = 0.8
 CORRECTED = gettext_noop(
     "After learning, the model was too sure of itself. Labelled public points have corrected that: log probabilities "
@@ -115,7 +115,7 @@ def cautions(evaluation: Mapping[str, Any] | None, scale: float) -> list[Sentenc
 def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
     """Return measures and the curve for predictions of an outcome other than classes; see `learning.outcomes`.
 
-    Shares and scores are rounded like accuracies, and values with a unit to three digits.
+    Shares and scores are rounded like accuracies, and values with a unit are rounded to three digits.
     """
     points, measures = len(truth), target.evaluated(predictions, truth)
     return {
@@ -211,7 +211,7 @@ def _class(number: int, name: str, predicted: np.ndarray, truth: np.ndarray) -> 
 # --- Accuracies -------------------------------------------------------------------------------------------------------
 
 
-#: Minimum numbers of points with the number of steps from 0 to 1; `FEWEST_STEPS` applies to fewer points.
+# : Minimum numbers of points, each with its number of steps from 0 to 1. `FEWEST_STEPS` applies to fewer points.
 STEPS = ((2000, 1000), (400, 200))
 FEWEST_STEPS = 100
 

@@ -119,10 +119,10 @@ def _event_send(event: str, run: Run, **facts: Any) -> None:
 
 
 def notify_yearly() -> int:
-    """Notify the people of each open study about its results after a year in which something was released.
+    """Notify the people of each open study about its results after each year in which something was released.
 
-    Years are counted from the first decision, then from the last such news, so nobody is notified twice in a year. A
-    year without questions and publications is skipped.
+    Years are counted from the first decision, then from the last such news, so no one is notified twice in a year.
+    Years without questions or publications are skipped.
 
     Returns:
         The number of studies whose people were notified.
@@ -137,7 +137,7 @@ def _notify_study(study: Study) -> bool:
     if since is None or since + relativedelta(years=1) > now:
         return False
     study_lock(study.pk)
-    if _last_news(study) != since:  # another worker was faster
+    if _last_news(study) != since:  # another worker got there first
         return False
     until = since + relativedelta(years=relativedelta(now, since).years)
     counts = Q(batch__isnull=False) | Q(kind=Release.Kind.MODEL)
@@ -146,6 +146,6 @@ def _notify_study(study: Study) -> bool:
 
 
 def _last_news(study: Study) -> datetime | None:
-    """Return when a study's people last got yearly news, or else the time of the first decision (None without one)."""
+    """Return when a study's people last got yearly news, or else the time of the first decision (None if none)."""
     moment = News.objects.filter(study=study, kind=News.Kind.YEAR).values_list("published_at", flat=True).first()
     return moment or ConsentEvent.chain(study.pk).values_list("recorded_at", flat=True).first()

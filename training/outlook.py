@@ -96,7 +96,7 @@ class Outlook(Stored):
 
 
 def outlook(run: Run, plan: Mapping[str, Any] | None = None) -> Outlook | None:
-    """Return the outlook of a run according to its stored plan or another one; None for a run without a plan.
+    """Return the outlook of a run according to its stored plan or the given one; None for a run without a plan.
 
     Args:
         run: A run, saved or not.

@@ -1,4 +1,4 @@
-"""Queue and workers: the waiting runs in order, each worker's runs, and when a run is expected to end.
+"""Queue and workers: the waiting runs in order, each worker's runs, and when each run is expected to end.
 
 Everything is computed from existing rows: the stages that every reader of a run sees, heartbeats, and claims. The queue
 does not reveal how long individual shards or teachers take, which depends on private records.
@@ -39,7 +39,7 @@ class QueuedRun:
         workers: names of the workers that have claimed it or a part of it.
         starts: when it is expected to begin; None if unknown, or if it has begun.
         ends: when it is expected to end; None if unknown.
-        takes: how long earlier runs of its study with its method took; None if there were none.
+        takes: how long earlier runs of its study with the same method took; None if there were none.
     """
 
     run: Run | None
@@ -59,7 +59,7 @@ class QueuedRun:
 
 @dataclass(frozen=True)
 class Worker:
-    """Worker active within the last day: its claimed ``runs``, and how many it has claimed ``elsewhere``."""
+    """Worker that was active within the last day: its claimed ``runs``, and the number it has claimed ``elsewhere``."""
 
     name: str
     heard_at: datetime
@@ -131,7 +131,7 @@ def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
     """Return the expected start of each run that has not begun.
 
     Studies share the workers, so a run begins as soon as its own study's earlier runs have spent their shares. The
-    start of a run that its sites must still approve is unknown.
+    start of a run is unknown until its sites have approved it.
 
     Args:
         runs: All active runs of the studies, in the order of their approval.
@@ -161,7 +161,7 @@ def _is_unbegun(run: Run) -> bool:
 
 
 def queue_watchable(user: Any) -> bool:
-    """Return whether ``user`` may see the queue, as an operator of any study or administrator of the installation."""
+    """Return whether ``user`` may see the queue: an operator of any study or an administrator of the installation."""
     if user.has_perm("consent.manage_accounts"):
         return True
     return studies_with_permission(user, "training.approve_run").exists()

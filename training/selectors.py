@@ -41,8 +41,8 @@ def runs_visible_to(user: Any) -> QuerySet[Run]:
 class Progress:
     """Publishable progress of a run: queries or steps so far, their maximum, labels, and its method's stages.
 
-    ``stages`` are in order. ``left`` is the time that the rest will take at the same pace if all planned questions are
-    asked. ``student`` is the progress, 0 to 1, of the current training of the run's student or of a student between two
+    ``stages`` are in order. ``left`` is the remaining time at the current pace if all planned questions are asked.
+    ``student`` is the progress, 0 to 1, of the current training of the run's student or of a student between two
     rounds.
     """
 
@@ -117,7 +117,7 @@ def run_rounds(run: Run) -> list[RoundProgress]:
 class Versions:
     """All versions of a run's student by number, and the current or failed ``training`` of another version.
 
-    ``busy`` means that a training of a version or for an assessment is not finished.
+    ``busy`` means that a version is still being trained or assessed.
     """
 
     all: list[StudentModel]
@@ -163,7 +163,7 @@ def run_is_claimed(run: Run) -> bool:
 
 
 def run_is_unattended(run: Run) -> bool:
-    """Return whether a worker should be working on this run but no worker is."""
+    """Return whether a worker should be working on this run but none is."""
     if run.status not in Run.ACTIVE or run.message:
         return False
     is_quiet = run.heartbeat is None or run.heartbeat < timezone.now() - PATIENCE
@@ -229,9 +229,9 @@ def run_groups(run: Run) -> list[GroupSpending]:
 
 
 def run_reason(run: Run) -> str:
-    """Return the reason for the end of a run or for a failed approval, for all who may see the run; otherwise empty.
+    """Return why a run ended or its approval failed, for everyone who may see the run; otherwise empty.
 
-    The message of a failure contains no private data (`RunError`).
+    Messages about failures contain no private data (`RunError`).
     """
     if run.status == Run.Status.DRAFT:
         return run.message
@@ -245,7 +245,7 @@ _UNPUBLISHED = gettext_noop("This run has a model and did not publish it.")
 
 
 def without_model(run: Run) -> str:
-    """Return the reason why a finished run has no published model; empty if it has a model or cannot have one."""
+    """Return why a finished run has no published model; empty if it has one or cannot have one."""
     if run.status != Run.Status.FINISHED or run.student_id or method_of(run).outcome != MethodOutcome.MODEL:
         return ""
     return run.message or (Sentence(_UNPUBLISHED) if run.students.exists() else "")
@@ -291,7 +291,7 @@ class CostHistory:
 
 
 def run_cost_history(run: Run) -> CostHistory:
-    """Return the growth of a run's public charges and labels."""
+    """Return how a run's public charges and labels grew."""
     releases = Release.objects.filter(study_id=run.study_id, run=run.pk, batch__isnull=False).order_by("batch")
     contents = list(releases.values_list("content", flat=True))
     labelled = method_of(run).releases_labels
@@ -310,7 +310,7 @@ def run_cost_history(run: Run) -> CostHistory:
 
 @dataclass(frozen=True)
 class RunTotals:
-    """Numbers of a study's runs (all, ``finished`` and ``voted``), and of the labels released by them."""
+    """A study's runs (all, ``finished`` and ``voted``), and the labels that they released, as totals."""
 
     count: int
     finished: int
@@ -383,7 +383,7 @@ def runs_by_status() -> dict[str, int]:
 
 
 def longest_silence() -> timedelta:
-    """Return the longest time since a worker or the sweep last handled a run in progress; 0 without such runs."""
+    """Return the longest time since a worker or the sweep last handled a run in progress; 0 if there are none."""
     busy = Q(chunks__state=Part.State.RUNNING) | Q(shards__state=Part.State.RUNNING)
     last = Run.objects.filter(status__in=Run.ACTIVE).exclude(busy).aggregate(last=Min("heartbeat"))["last"]
     return timezone.now() - last if last else timedelta(0)

@@ -36,7 +36,7 @@ def alliances_contact(*_: object, **__: object) -> None:
 
 @shared_task
 def former_hubs_ask(*_: object, **__: object) -> None:
-    """Ask the hubs of alliances that have ended here for withdrawals, and apply these here."""
+    """Ask the hubs of alliances that have ended here for withdrawals, and apply them here."""
     alliances.former_hubs_ask()
     joint_runs.withdrawals_follow()
 

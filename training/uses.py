@@ -59,7 +59,7 @@ def _records(holder: DataHolder) -> dict[str, Any]:
 
 
 def usage(holder: DataHolder) -> Usage:
-    """Return the runs that asked the holder before a release, newest first, and the most that may have been spent.
+    """Return the runs that asked the holder before a release, newest first, and the most that they may have spent.
 
     This reveals neither whether the holder's records voted nor the state of their account, which may exclude the holder
     (rule 6 of the design). The runs depend only on consents and owned records; the amounts depend only on shares.
@@ -86,7 +86,7 @@ def _runs_of(holder: DataHolder) -> dict[Run, Release]:
 
 
 def _batches(run: Run) -> QuerySet[Release]:
-    """Return the releases of a run with charges, which are those that record who was asked."""
+    """Return the releases of a run with charges. These record who was asked."""
     return (
         Release.objects.filter(study=run.study_id, run=run.pk, batch__isnull=False)
         .exclude(charges="")
@@ -100,7 +100,7 @@ def _concerns(release: Release, holder: DataHolder) -> bool:
 
 
 def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, float]]:
-    """Return the most a holder can have spent before and after each opened share, in μ², given promises at the time.
+    """Return the most a holder can have spent before and after each opened share, in μ², given the promises then.
 
     It depends on shares, which are public, on the holder's promises, and on the runs that asked the holder (``among``).
     A share opened without asking the holder adds nothing, regardless of their choices in the meantime.
@@ -119,7 +119,7 @@ def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, flo
         share = known[subject]
         limit, before = cast(float, share.limit), spent
         if purpose == GAP:
-            # Earlier decisions may have been lost; a holder without a decision up to then joined later.
+            # Earlier decisions may have been lost. A holder without a decision by then joined later.
             promises = _promises(spans, None, moment) or [span.epsilon for span in spans if span.epsilon][:1]
             spent = max(spent, limit * _cap(promises, delta))
         elif subject not in runs:
@@ -241,7 +241,7 @@ def _table(run: Run, released: list[Release]) -> Result:
 
 
 def _is_publication(release: Release) -> bool:
-    """Return whether a release published a version, automatically or by a person's choice."""
+    """Return whether a release is the publication of a version, automatic or by a person."""
     by_run = release.kind == Release.Kind.MODEL and release.content.get("published")
     return release.kind == Release.Kind.CHOICE or bool(by_run)
 
@@ -253,7 +253,7 @@ def _takers(released: list[Release], *digests: str) -> int:
 
 
 def _replaced(released: list[Release], model: StudentModel) -> list[str]:
-    """Return digests of a model's replaced ONNX files; people who downloaded one of these have the model."""
+    """Return digests of a model's replaced ONNX files; people who downloaded one of these have the model too."""
     kinds = (Release.Kind.MODEL, Release.Kind.THRESHOLD)
     entries = (each.content for each in released if each.kind in kinds and each.content["digest"] == model.digest)
     return [content.get("onnx", "") for content in entries]
@@ -264,13 +264,13 @@ def _is_taken(release: Release) -> bool:
 
 
 def _last(released: list[Release], kind: str, **content: Any) -> datetime | None:
-    """Return the time of the last entry of a kind with this ``content``; None without such an entry."""
+    """Return the time of the last entry of a kind with this ``content``; None if there is no such entry."""
     matching = (each for each in reversed(released) if each.kind == kind and content.items() <= each.content.items())
     return next((each.recorded_at for each in matching), None)
 
 
 def _quality(model: StudentModel) -> dict[str, Any]:
-    """Return how often the model is right on test records, and how often the most frequent answer is right.
+    """Return how often the model is right on test records, and how often the most frequent answer would be right.
 
     For outcomes other than classes, return the measure that decides publication.
     """

@@ -1,4 +1,4 @@
-"""Verification that releases agree with the register, and charges with the plan."""
+"""Verification that releases agree with the register, and that charges agree with the plan."""
 
 import hashlib
 import logging
@@ -34,7 +34,7 @@ from training.services.cards import card_digest
 
 logger = logging.getLogger(__name__)
 
-#: Longest time within which a requested erasure must be done.
+# : Longest time within which a requested erasure must be completed.
 LONGEST_WAIT = timedelta(days=1)
 
 
@@ -59,7 +59,7 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
 
 
 def release_faults(run: Run) -> Iterator[str]:
-    """Check that every query of a run belongs to one of its batches, and every batch to one release with its cost."""
+    """Check that every query of a run belongs to a batch, and every batch to one release with its cost."""
     answered = Count("results", filter=Q(results__label__isnull=False, results__reinforced=False))
     batches = list(run.batches.annotate(queried=Count("results"), answered=answered).order_by("index"))
     releases = {each.batch: each for each in Release.objects.filter(run=run.pk, batch__isnull=False)}
@@ -203,7 +203,7 @@ def _model_faults(run: Run) -> Iterator[str]:
 
 
 def _result_faults(run: Run) -> Iterator[str]:
-    """Check that the table, its file and its card match the register, and are unavailable if they were withdrawn."""
+    """Check that the table, its file and its card match the register, and that they are unavailable if withdrawn."""
     result = RunResult.objects.filter(run=run).first()
     entries = Release.objects.filter(run=run.pk)
     released = [
@@ -246,7 +246,7 @@ def record_faults(study: Study) -> Iterator[str]:
 
 
 def erasure_faults(study: Study) -> Iterator[str]:
-    """Check that all erasures requested by holders were done."""
+    """Check that all erasures requested by holders were carried out."""
     waiting = Disposal.objects.filter(study=study, kind=Disposal.Kind.ASKED, holder__in=holders_waiting(study))
     if waiting.filter(recorded_at__lt=timezone.now() - LONGEST_WAIT).exists():
         yield "A person asked more than a day ago to have their records erased, but they still exist."
@@ -371,7 +371,7 @@ def _claim(study: Study | None, night: datetime) -> bool:
 
 
 def _mail(study: Study | None) -> None:
-    """Notify auditors of all faults, and the committee that there are faults, again every night as a reminder.
+    """Notify auditors of all faults, and the committee that there are faults; repeat this every night as a reminder.
 
     Faults of the installation are reported to the auditors of all studies and to the installation's administrators.
     """

@@ -33,9 +33,9 @@ class Watch:
     Attributes:
         study: the study; None for the installation.
         locked: whether its database is older than its journal.
-        fault: whether there is a fault that the reader may see.
+        fault: whether there are faults that the reader may see.
         verified_at: time of the last verification; None if there was none.
-        overdue: whether this is too long ago.
+        overdue: whether the last verification is overdue.
         details: names of checks with messages, for readers who may see exact numbers of people.
     """
 
@@ -112,7 +112,7 @@ def installation_watch() -> Watch:
 
 
 def all_watches() -> list[Watch]:
-    """Return states of the installation and of all studies, as shown to people who decide about runs."""
+    """Return states of the installation and of all studies, in the form shown to people who decide about runs."""
     return [installation_watch(), *watches(Study.objects.all())]
 
 
@@ -130,7 +130,7 @@ def budgets_low(study: Study, budgets: Iterable[GroupBudget]) -> list[GroupBudge
 
 
 def budgets_watch() -> None:
-    """Email a study's operators, once for each group, when a group's remaining budget falls below the threshold."""
+    """Email a study's operators, once per group, when a group's remaining budget falls below the threshold."""
     for study in Study.objects.filter(budget_warning__isnull=False, closed_at=None, rehearsal=False):
         low = budgets_low(study, study_budgets(study))
         note = ",".join(f"{budget.level}{budget.policy}" for budget in low)[:200]

@@ -75,7 +75,7 @@ class IndividualAccounts:
 
     @property
     def spent(self) -> FloatArray:
-        """μ² spent so far, shape (H,), rounded up; a new array each time."""
+        """μ² spent so far, shape (H,), rounded up. Each call returns a new array."""
         high, low = self._sum
         return np.where(low > 0, np.nextafter(high, np.inf), high)
 
@@ -235,7 +235,7 @@ def quotient_above(a: FloatArray, b: Pair) -> Pair:
 
 
 def sum_above(a: Pair, b: Pair) -> Pair:
-    """Return a + b: exact if the low parts of a, b and the sum are 0, else too large by at most a relative 2^-100."""
+    """Return a + b, exact if the low parts of a, b and the sum are 0, else too large by at most a relative 2^-100."""
     high, low = exact_sum(a[0], b[0])
     low = low + (np.abs(low) + np.abs(a[1]) + np.abs(b[1])) * _RESERVE + (a[1] + b[1])
     return exact_sum(high, low)

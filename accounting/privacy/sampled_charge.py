@@ -77,7 +77,7 @@ class Losses:
         return (deltas[place] * (1 - share) + following * share) * _above(8)
 
     def epsilon(self, delta: float) -> float:
-        """Return nearly the smallest ε ≥ 0 at which :meth:`delta` is at most ``delta``; infinity if there is none."""
+        """Return nearly the smallest ε ≥ 0 for which :meth:`delta` is at most ``delta`` (infinity if there is none)."""
         grid, deltas = self._curve
         enough = np.flatnonzero(deltas * _above(16) <= delta)
         if not len(enough):

@@ -45,7 +45,7 @@ TEMPLATE = Path(__file__).with_name("letters.typ")
 
 @dataclass(frozen=True)
 class LetterWritten:
-    """Letter to create: a link, the reason for sending it, and the recipient.
+    """A letter to create, with its link, the reason for sending it, and the recipient.
 
     Attributes:
         issued: the invitation with its code.
@@ -109,7 +109,7 @@ def _reasons(kind: str) -> list[str]:
 
 
 def _news(study: Study) -> list[str]:
-    """Return the reason for a letter about news, the results (newest first), and what the linked page adds to these."""
+    """Return the reason for a letter about news, the results (newest first), and what else the linked page shows."""
     return [
         _("This letter is about what the study has learned. Everyone who has decided and has not withdrawn gets it."),
         *(" ".join(result.sentences) for result in results_of(study)[:_MOST_RESULTS]),
@@ -122,7 +122,7 @@ def _news(study: Study) -> list[str]:
 
 
 def represented_sentence(pseudonym: str, answers: Answering) -> list[str]:
-    """Return a sentence about the person for whom the reader answers, or nothing if they answer for themselves."""
+    """Return a sentence about the person for whom the reader answers, or nothing if readers answer for themselves."""
     if not answers.represents:
         return []
     return [_("You answer for %(name)s, as %(role)s.") % {"name": pseudonym, "role": answers.role.label}]
@@ -218,7 +218,7 @@ def sender(study: Study, head: Letterhead) -> dict[str, Any]:
 def letter_context(
     study: Study, letter: LetterWritten, head: Letterhead, answer_by: date | None = None
 ) -> dict[str, Any]:
-    """Return the full content of a letter, in its language."""
+    """Return the complete content of a letter, in its language."""
     with translation.override(letter.language):
         words = letter_words(study, head)
         request = [*words["text"].splitlines(), words["refusal"], *_deadline(letter.kind, answer_by)]
@@ -289,7 +289,7 @@ def example_address(language: str) -> str:
 
 
 def sample_pdf(study: Study, head: Letterhead, language: str) -> bytes:
-    """Return a sample letter to an invented person, with a code that does not work and words that may be unsaved."""
+    """Return a sample letter to an invented person, with a code that does not work, in wording that may be unsaved."""
     letter = LetterWritten(sample_invitation(study), language, "", example_address(language))
     return _pdf(study, [letter], head, timezone.localdate() + timedelta(days=28))
 
@@ -302,7 +302,7 @@ FORM_TEMPLATE = Path(__file__).with_name("paper_form.typ")
 
 @dataclass(frozen=True)
 class FormWritten:
-    """Paper form to create, with its text and the person it is for.
+    """A paper form to create, with its text and the person for whom it is.
 
     Attributes:
         text: code of the text, as in the form's ``texts``; if the form lacks it, the text in the site's first language
@@ -321,7 +321,7 @@ class FormWritten:
 
 
 def words_language(code: str) -> str:
-    """Return the language for the rest of a form with this text: the text's own, if the site supports it."""
+    """Return the language for the rest of a form with this text: the language of the text if the site supports it."""
     language = language_of(code)
     return language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE
 
@@ -342,7 +342,7 @@ class FormsOnPaper:
         self._read: dict[tuple[str, str | None], list[TreePart]] = {}
 
     def context(self, written: FormWritten, answer_by: date | None = None) -> dict[str, Any]:
-        """Return the full content of a form, in the language of its text."""
+        """Return the complete content of a form, in the language of its text."""
         text = consent_text(self.form, written.text)
         about = (written.pseudonym or None) if written.answering.represents else None
         with translation.override(words_language(text.code)), voice(about):

@@ -1,8 +1,8 @@
 """Receipts: copies of a decision, and of the text that was answered, for the person to keep.
 
 A receipt is a page, a PDF, or JSON with the parts and field names of ISO/IEC TS 27560:2023 (consent record information
-structure): a header, the processing, the parties, and the events. The names, and which of them are mandatory, are those
-that W3C's Data Privacy Vocabulary Community Group lists ("Consent Records and Receipts as per ISO/IEC TS 27560:2023
+structure): a header, the processing, the parties, and the events. The names, and which of them are mandatory, are as
+listed by W3C's Data Privacy Vocabulary Community Group ("Consent Records and Receipts as per ISO/IEC TS 27560:2023
 using DPV", w3id.org/dpv/guides/consent-27560, final report of 2024-08-01), written with underscores. If the vocabulary
 has a term for a value, that term is used (prefix ``dpv``). Items without a name in the standard (protection level, ε)
 are under ``extension``. The mandatory ``party_address`` is null if the study does not state it.
@@ -93,7 +93,7 @@ def receipt_event(number: str, study: Study | None = None) -> ConsentEvent | Non
 
 
 def _odds(right: int, right_records: int) -> str:
-    """Return a level's meaning: right guesses in 100 about whether people took part, and which records are theirs."""
+    """Return a level's meaning: right guesses in 100 about whether people took part and which records are theirs."""
     if right < 100:
         sentence = _(
             "A guess about whether you took part (whether your records were used) would be right at most %(right)d "
@@ -122,7 +122,7 @@ def _decided_at(event: ConsentEvent) -> str:
 
 
 def _study_of(event: ConsentEvent) -> Study:
-    """Return the study with the facts of the version that was answered, or with today's facts if there was none."""
+    """Return the study with the facts of the version that was answered, or with today's facts if there is none."""
     return study_of_form(event.form, event.study) if event.form is not None else event.study
 
 
@@ -284,7 +284,7 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def receipt_digests(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Return the terms and values of a receipt that only programs compare and nobody reads out."""
+    """Return the terms and values of a receipt that only programs compare, so that no one needs to read them out."""
     read = [(_("Information read (SHA-256)"), event.form.digest)] if event.form is not None else []
     return [*read, (_("Receipt number"), receipt_number(event.hash))]
 
@@ -390,7 +390,7 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
 
 
 def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address: str = "") -> dict[str, Any]:
-    """Return a receipt as a letter, in the reader's language: first in words, then the values for checks."""
+    """Return a receipt as a letter, in the reader's language: the decision in words, then the values for checks."""
     study = event.study
     head = head or letterhead_of(study)
     words = letter_words(study, head)

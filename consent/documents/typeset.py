@@ -1,4 +1,4 @@
-"""Typesetting: tagged PDF (PDF/UA-1) that screen readers can read, and trees of page content to make PDFs of."""
+"""Typesetting: tagged PDF (PDF/UA-1) that screen readers can read, and trees of page content to make PDFs from."""
 
 import json
 import re
@@ -23,7 +23,7 @@ TreePart = str | dict[str, Any]
 def tagged_pdf(template: Path, context: dict[str, Any]) -> bytes:
     """Return a PDF made from a Typst template, which treats ``context`` as data, never as markup.
 
-    If our fonts lack a character, the system's fonts are used, and the PDF does not declare that it meets the standard.
+    If our fonts lack a character, the system's fonts are used, and the PDF then does not claim to meet the standard.
     """
     import typst  # slow to import, and most processes create no documents
 

@@ -1,4 +1,4 @@
-"""Messages to people and programs: holders' addresses, emails, news, webhooks."""
+"""Messages to people and programs: holders' addresses, emails, news and webhooks."""
 
 import uuid
 from uuid import uuid4
@@ -59,7 +59,7 @@ class HolderAddress(Recorded):
 
 
 class Mail(models.Model):
-    """Email to an account's owner or to an address that a holder gave: its kind, subject, time and state.
+    """Email to an account's owner or to an address that a holder gave: its kind, subject, time and status.
 
     The text is not stored. On delivery it is written from ``kind``, ``study`` and ``about``, which reveal no level.
     """
@@ -185,7 +185,7 @@ class WebhookEndpoint(Recorded):
 
 
 class WebhookDelivery(models.Model):
-    """Message to an endpoint, with its body as sent and the state of the delivery."""
+    """Message to an endpoint, with its body as sent and its delivery status."""
 
     class State(models.TextChoices):
         WAITING = "waiting", _("waiting")

@@ -15,7 +15,7 @@ from consent.models.studies import Study
 class ChainHead(Head):
     """Signed heads of a study's hash chains; see :mod:`common.append_only`."""
 
-    # The rows of a chain protect their study; a study whose chains are empty is deleted together with the heads.
+    # The rows of a chain protect their study; if the chains are empty, the heads are deleted along with the study.
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="chain_heads")
 
     class Meta:
@@ -79,7 +79,7 @@ class InstallationChained(Chained):
 
     @classmethod
     def append(cls, rows: Iterable[Self]) -> list[Self]:
-        """Append rows; if two transactions do so at once, one waits for the other."""
+        """Append rows; if two transactions do so at the same time, one waits for the other."""
         head = cls.head()
         head, _made = InstallationHead.objects.get_or_create(
             chain=head.chain, defaults={"signature": head.signature, "sequence": head.sequence, "hash": head.hash}

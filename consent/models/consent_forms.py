@@ -41,9 +41,8 @@ class ConsentFormProposal(Validity, StudyChained):
     """Version of the consent form that is pending until a second committee member approves and thereby publishes it.
 
     ``follows`` is the version in force when this version was proposed (0 if there was none); once a newer version is
-    published, this one cannot be published any more. A small correction, which changes no fact, has
-    ``objection_until``: it comes into force at that time without a second person, unless a committee member has
-    rejected it by then.
+    published, this one can no longer be published. A small correction, which changes no fact, has ``objection_until``:
+    it comes into force at that time without a second person, unless a committee member has rejected it by then.
     """
 
     added_columns = _VALID_FOR_GOOD
@@ -130,7 +129,7 @@ class ConsentForm(Validity, StudyChained):
 class ConsentFormDraft(models.Model):
     """The next version of a study's form while it is being written.
 
-    ``texts`` and ``facts`` are as in :class:`ConsentForm`. A draft without facts uses the study's facts.
+    ``texts`` and ``facts`` are as in :class:`ConsentForm`. A draft without facts uses those of the study.
     """
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="consent_form_draft")

@@ -1,4 +1,4 @@
-"""Decisions of holders, their preliminaries (drafts, answers to check questions), and staff access to decisions."""
+"""Decisions of holders, what precedes them (drafts, answers to check questions), and staff access to decisions."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -14,7 +14,7 @@ from consent.models.studies import Study
 
 
 class AnswerDraft(models.Model):
-    """Answer that a holder ticked but did not confirm, stored because they wanted to decide later; not a decision."""
+    """Answer that a holder ticked but did not confirm, kept because they wanted to decide later; not a decision."""
 
     holder = models.OneToOneField(DataHolder, on_delete=models.CASCADE, related_name="+")
     answer = models.JSONField(help_text="Fields of the decision form.")
@@ -32,7 +32,7 @@ class CheckAnswers(models.Model):
     """Record of whether a holder's first answer to each check question of one version of the form was right.
 
     There are two bits per question, in the order of :data:`consent.promises.questions.KEYS`. The bits are cleared after
-    they have been counted; ``counted`` then shows that nothing more is kept about this person.
+    they have been counted; ``counted`` then shows that nothing else is kept about this person.
     """
 
     holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, related_name="+")

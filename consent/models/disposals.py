@@ -12,7 +12,7 @@ from consent.models.studies import Study
 
 
 class Disposal(StudyChained):
-    """Act that permanently ended something: records, datasets, publications, a study, or its records when it ended.
+    """Act that permanently ended something: records, datasets, publications, a study, or a study's records at its end.
 
     The erasure of a holder's records has two rows, one for the request and one for its completion. A holder's decision
     to keep records stored after a withdrawal is also logged.

@@ -58,7 +58,7 @@ class DataHolder(Recorded):
 
 
 class Answerer(models.TextChoices):
-    """Role of the person who decides for a holder."""
+    """Role in which a person decides for a holder."""
 
     PERSON = "person", _("the person")
     GUARDIAN = "guardian", _("parent or guardian")
@@ -83,7 +83,7 @@ AUTHORITIES = {
 
 
 class Circumstance(StudyChained):
-    """Record of who answers for a holder from now on, or that the holder has died or can no longer decide.
+    """Record of who answers for a holder from now on, or that the holder has died or can no longer make decisions.
 
     ``until`` is the first day on which the holder answers instead of a guardian or proxy. No birth date is kept.
     ``recorded_by`` is empty if the row was created because that day arrived.

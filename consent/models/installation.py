@@ -18,7 +18,7 @@ class Checkpoint(AppendOnly):
     """Signed checkpoint of all chains of all studies; see :mod:`consent.services.checkpoints`.
 
     ``entry`` and ``note`` are public. ``key`` and ``heads`` are secret, because they open the entry's commitments. They
-    are missing in a checkpoint that was lost in a restore and then read from the second location.
+    are missing from a checkpoint that was lost in a restore and then read from the second location.
     """
 
     number = models.PositiveIntegerField(unique=True, help_text="Number of entries of the log, this one included.")

@@ -146,7 +146,7 @@ class Remark(StudyChained):
 
 
 class ConflictOfInterest(StudyChained):
-    """Statement that a member of a study will not approve anything in it from then on. It cannot be withdrawn."""
+    """Statement by a member of a study not to approve anything in it from then on. It cannot be withdrawn."""
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="conflicts_of_interest")
     user = actor()

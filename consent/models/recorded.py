@@ -1,4 +1,4 @@
-"""Base of configuration models and logged acts: which fields the chains of changes contain, and who acted."""
+"""Base class of configuration models and logged acts: the fields in the chains of changes, and who acted."""
 
 from typing import Any, ClassVar
 
@@ -35,19 +35,19 @@ def recorded_models() -> list[type[Recorded]]:
 
 
 def actor(**kwargs: Any) -> models.ForeignKey:
-    """Return a foreign key to the user who acted, without a database constraint because records outlive accounts."""
+    """Return a foreign key to the user who acted, without a database constraint, because records outlive accounts."""
     return models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+", **kwargs
     )
 
 
 def actor_or_null(**kwargs: Any) -> models.ForeignKey:
-    """Return a foreign key to the user who acted; it is empty after the account was deleted."""
+    """Return a foreign key to the user who acted. It is empty after the account has been deleted."""
     return models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+", **kwargs)
 
 
 def actor_name(row: models.Model, field: str) -> str:
-    """Return the name of the user who acted, even if their account was deleted; empty if no user acted."""
+    """Return the name of the user who acted, even if their account has been deleted; empty if no user acted."""
     try:
         person = getattr(row, field)
     except ObjectDoesNotExist:

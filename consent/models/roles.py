@@ -1,8 +1,8 @@
-"""Roles in a study: who has them, who proposes and confirms changes, and which roles a person must not combine.
+"""Roles in a study: who has them, who proposes and confirms changes, and which roles one person must not combine.
 
 These rules are defined only here; :mod:`consent.services.memberships` and the database enforce them.
 
-It takes two people to give or take away a role. A person with the permission listed for the role in ``GIVERS`` proposes
+It takes two people to assign or remove a role. A person with the permission listed for the role in ``GIVERS`` proposes
 it, and a person with a supervising role (``WATCHING``) confirms it. The second person must not be the proposer, must
 not use an account that :mod:`consent.permissions` attributes to the proposer, and cannot confirm their own role. So an
 operator cannot become data steward, or remove an auditor, without a supervisor's agreement. One person is enough for:
@@ -14,7 +14,7 @@ operator cannot become data steward, or remove an auditor, without a supervisor'
 - a rehearsal study, which makes no promises to people.
 
 The last holder of a role in ``LASTING`` keeps it until someone else has the role, because only operators can propose
-anything and only a chair can appoint the committee. A person has at most one role of each group of ``SEPARATE`` in a
+anything and only a chair can appoint the committee. A person has at most one role from each group of ``SEPARATE`` in a
 study. In a small study, one person may be operator and data steward if a supervisor's confirmation is logged.
 """
 
@@ -43,7 +43,7 @@ class Role(models.TextChoices):
     RESEARCHER = "researcher", _("researcher")
 
 
-#: The permission needed to propose that a role is given or taken away.
+# : The permission needed to propose assigning or removing a role.
 GIVERS: dict[str, str] = {
     Role.OPERATOR: "consent.manage_members",
     Role.STEWARD: "consent.manage_members",
@@ -70,7 +70,7 @@ class Membership(models.Model):
     """A user's role in a study. Every change is recorded as a :class:`RoleChange`."""
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="memberships")
-    # An account can be deleted only after its roles have been taken away, which is logged.
+    # An account can be deleted only after its roles have been removed, which is logged.
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="memberships")
     role = models.CharField(max_length=20, choices=Role)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -102,9 +102,9 @@ class Membership(models.Model):
 
 
 class RoleChange(StudyChained):
-    """Log entry that a role in a study was given to or taken from someone, or that this was proposed.
+    """Log entry about a role in a study that was given to someone, taken from them, or proposed to be.
 
-    A proposal is pending while it is the last row about this person and role.
+    A proposal is pending as long as it is the last row about this person and role.
     """
 
     class Kind(models.TextChoices):

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from consent.languages import first_language, languages_check
 from consent.models.recorded import Recorded
 
-#: Maximum number of characters in the example of harm, because people read it on a phone when they choose.
+# : Maximum number of characters in the example of harm, because people read it on a phone when choosing.
 HARM_LENGTH = 240
 
 
@@ -258,7 +258,7 @@ class Study(Recorded):
         return self.title
 
     def clean(self) -> None:
-        """Refuse a statement together with its opposite. Raises ValidationError."""
+        """Refuse a statement that is combined with its opposite. Raises ValidationError."""
         if self.recipients and self.without_recipients:
             raise ValidationError(
                 {"without_recipients": _("Either say who sees raw records, or that no one does. You cannot do both.")}
@@ -282,7 +282,7 @@ class Study(Recorded):
 def study_lock(study_id: int) -> Study:
     """Lock a study, so that its consent events, approvals and charges happen one after the other.
 
-    Call it first in a transaction. PostgreSQL locks the study's row; on SQLite the immediate transaction (see the
+    Call this first in a transaction. PostgreSQL locks the study's row; on SQLite the immediate transaction (see the
     settings) already locks the whole database.
     """
     return Study.objects.select_for_update().get(pk=study_id)

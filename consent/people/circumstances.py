@@ -34,7 +34,7 @@ from consent.models import (
 #: Time before the end of a consent at which people are reminded and asked to decide again.
 REMINDED = timedelta(days=30)
 _KIND = Circumstance.Kind
-#: Kinds of circumstance after which someone else answers for the person.
+# : Kinds of circumstance after which another person answers for the holder.
 REPRESENTED = (_KIND.GUARDIAN, _KIND.PROXY)
 
 
@@ -74,7 +74,7 @@ def counts_after(form: Validity | None, moment: datetime) -> bool:
 
 
 def ends_with_form() -> Q:
-    """Return the condition for decisions that no new decision outlasts, as the form in force expires by then."""
+    """Return the condition for decisions that no new one would outlast, because the form in force expires by then."""
     newer = ConsentForm.objects.filter(study=OuterRef("study"), version__gt=OuterRef("version"))
     fixed = ConsentForm.objects.filter(~Exists(newer), valid_until__isnull=False)
     ends = ((form.study_id, renew_by(form, day_of(timezone.now()))) for form in fixed)
@@ -82,15 +82,15 @@ def ends_with_form() -> Q:
 
 
 def last_day(event: ConsentEvent) -> date | None:
-    """Return the last day on which a consent is valid according to the answered form (None if unlimited)."""
+    """Return the last day on which a consent is valid according to the answered form (None if there is no limit)."""
     return day_of(event.renew_by - timedelta(microseconds=1)) if event.renew_by is not None else None
 
 
 @dataclass(frozen=True)
 class Answering:
-    """Role of the person who answers for a holder, and the first day on which another answers (None if unlimited).
+    """Role of the person who answers for a holder, and the first day on which another person does (None if unlimited).
 
-    ``kind`` is the last recorded circumstance; ``consents`` shows whether anyone can give consent at all.
+    ``kind`` is the last recorded circumstance; ``consents`` shows whether anyone can consent at all.
     """
 
     role: Answerer = Answerer.PERSON
@@ -215,7 +215,7 @@ class Lapses:
         answered_by: str,
         recorded_at: datetime,
     ) -> Lapse | None:
-        # Circumstances before the consent do not matter, except the last, which shows who could give consent.
+        # Circumstances before the consent do not matter, except the last one, which shows who could consent.
         since = bisect_left(history, recorded_at, key=lambda each: each[2])
         for place in range(max(since - 1, 0), len(history)):
             kind, until, _recorded_at = history[place]
@@ -227,7 +227,7 @@ class Lapses:
             if lapse is None and answered_by != Answerer.PERSON and until is not None:
                 lapse = Lapse.ANSWERER if day_begin(until) <= min(following, self._at) else None
             if lapse is not None:
-                # If circumstances were recorded by mistake or are already over, the message only says that someone has
+                # If circumstances were recorded by mistake or no longer apply, the message only says that someone has
                 # to decide again.
                 return lapse if place + 1 == len(history) else Lapse.ANSWERER
         return None
@@ -249,7 +249,7 @@ class Lapses:
 def _not_theirs(answers: Answering, answered_by: str) -> Lapse | None:
     """Return why a consent given by ``answered_by`` was invalid while ``answers`` was recorded (None if it was valid).
 
-    Until it is corrected, a restored backup accepts consents from the person whom it has recorded as answering.
+    Until it is corrected, a restored backup accepts consents from the person whom it records as answering.
     """
     if not answers.consents:
         return Lapse.DEATH if answers.kind == _KIND.DIED else Lapse.INCAPACITY
@@ -257,7 +257,7 @@ def _not_theirs(answers: Answering, answered_by: str) -> Lapse | None:
 
 
 def circumstances_last(*studies: Study) -> QuerySet[Circumstance]:
-    """Return the last circumstance of each holder in the given studies; holders without a circumstance are left out."""
+    """Return the last circumstance of each holder in the given studies. Holders without a circumstance are omitted."""
     return _last().filter(study__in=studies)
 
 

@@ -2,7 +2,7 @@
 
 The last decisions are counted once, grouped by everything that determines their state, and stored with the number of
 the last consent event included (:class:`consent.models.DecisionCount`). Later reads count only newer decisions. The
-effects of a form, a day or a circumstance are applied to the stored counts, so these need no recount.
+effects of a form, a day or a circumstance are applied to the stored counts, so nothing has to be counted again.
 """
 
 from collections import Counter, defaultdict
@@ -22,12 +22,12 @@ from consent.models import ConsentEvent, DataHolder, DecisionCount, Study
 from consent.people.circumstances import Lapses
 from consent.selectors import FEW_HOLDERS, GRANTING, LEVELS
 
-#: If there are fewer new decisions than this, every read counts them, so that a page need not wait for permission to
-#: write.
+# : If there are fewer new decisions than this, every read counts them, so that a page need not wait for permission to
+# write.
 FEW = 100
 #: If there are more new decisions than this, all decisions are counted again.
 MANY = 10_000
-#: If a study has at least this many registered holders, they are counted once in REGISTERED_FOR seconds.
+# : If a study has at least this many registered holders, they are counted only once in REGISTERED_FOR seconds.
 MANY_REGISTERED = 50_000
 REGISTERED_FOR = 60
 _COLUMNS = ("kind", "level", "form_id", "renew_by")
@@ -36,8 +36,8 @@ DAYS_SHOWN = 60
 #: States of a holder after a decision.
 STATES = (*LEVELS, "WITHDRAWN", "REFUSED")
 _STATE = Case(When(level="", then=Upper("kind")), default="level")
-#: Both databases write a time as text that begins with the day in UTC; converting a million times to dates would take
-#: seconds.
+# : Both databases write a time as text that begins with the day in UTC. Converting a million times to dates would take
+# seconds.
 _DAY = Substr(Cast("recorded_at", CharField()), 1, 10)
 
 
@@ -51,7 +51,7 @@ class LastDecision(NamedTuple):
 
 
 def holders_per_level(study: Study) -> dict[str, int]:
-    """Return numbers of holders by state: each level, WITHDRAWN, REFUSED, UNDECIDED, and SUSPENDED (must answer again).
+    """Return numbers of holders by state: each level, WITHDRAWN, REFUSED, UNDECIDED, or SUSPENDED (must answer again).
 
     Numbers are exact, except that UNDECIDED may be a minute old in a large study.
     """
@@ -109,7 +109,7 @@ def _decided(study: Study) -> Counter[LastDecision]:
         DecisionCount.objects.bulk_create(
             [DecisionCount(study=study, sequence=sequence, counts=rows)], ignore_conflicts=True
         )
-    else:  # if two processes counted at the same time, the first process's numbers stay; both are right
+    else:  # if two processes counted at the same time, the first one's numbers stay; both are right
         DecisionCount.objects.filter(study=study, sequence=since).update(sequence=sequence, counts=rows)
     return counts
 
@@ -164,7 +164,7 @@ class Overview:
 
 
 def recruitment_overview(study: Study) -> Overview:
-    """Return exact numbers of a study's holders by state; only for readers who may see group sizes."""
+    """Return exact numbers of a study's holders by state. Only for readers who may see group sizes."""
     counts = holders_per_level(study)
     decided = sum(count for state, count in counts.items() if state != "UNDECIDED")
     people = decided + counts.pop("UNDECIDED")
@@ -177,7 +177,7 @@ class RecruitmentHistory:
     """Number of holders in each state over time.
 
     ``holders[d, s]`` (D, S) int64: holders in ``STATES[s]`` at the end of ``days[d]`` (UTC), a day with a decision. A
-    consent is counted at its level from the decision on, even while a new form waits for an answer.
+    consent is counted at its level from the decision on, even while a new form is waiting for an answer.
     """
 
     days: list[date]

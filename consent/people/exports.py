@@ -1,10 +1,10 @@
-"""Consent records of a study as files for auditors: decisions, and the forms and policies that people were asked about.
+"""A study's consent records as files for auditors: decisions, and the forms and policies to which people responded.
 
-The files contain no level, pseudonym or time of day: only data stewards can look up one person's choice, and such
-look-ups are logged; auditors see how many people decided on which day. Nor do the files contain the hashes of the chain
-of decisions, because each possible level could be tested against a hash. Instead, each row has the number on its
-holder's receipt, a keyed hash of the row's hash, which covers the whole record and the row before. Rows of forms,
-policies and remarks reveal nothing about holders and include their hashes.
+The files contain no level, pseudonym or time of day: only data stewards can look up a person's choice, and such
+look-ups are logged. Auditors see how many people decided on which day. The files also omit the hashes of the chain of
+decisions, because each possible level could be tested against a hash. Instead, each row has the number on its holder's
+receipt, a keyed hash of the row's hash, which covers the whole record and the row before. Rows of forms, policies and
+remarks reveal nothing about holders and include their hashes.
 """
 
 from bisect import bisect_right
@@ -49,7 +49,7 @@ COLUMNS = (
     "authority",
     "text_read",
 )
-#: Columns that older files lack.
+# : Columns that older files do not have.
 _ADDED = frozenset({"answered_by", "renew_by", "authority", "text_read"})
 #: Chains that reveal nothing about holders, by their names in the file.
 _PUBLIC_CHAINS = {
@@ -68,12 +68,12 @@ def export_name(study: Study, kind: str) -> str:
 
 
 def holder_mark(holder_id: int | str, key: str | None = None) -> str:
-    """Return 16 hexadecimal digits that identify a holder in every export but reveal who it is only with the key."""
+    """Return 16 hexadecimal digits that identify a holder in every export, but reveal who it is only with the key."""
     return digest("consent.exports", str(holder_id), key)[:16]
 
 
 def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the chain of decisions, oldest first, with the columns ``COLUMNS``; ``key`` is today's by default."""
+    """Yield the chain of decisions, oldest first, with the columns ``COLUMNS``; ``key`` defaults to today's key."""
     versions = dict(ConsentForm.objects.filter(study=study).values_list("pk", "version"))
     policies = list(policies_in_force(study).select_related("approval"))
     dates = [policy.approval.effective_from for policy in policies]
@@ -124,7 +124,7 @@ def export_json(study: Study) -> Iterator[str]:
 
 
 def _rows(model: Any, study: Study) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a chain with every column that their hash covers, and the hash."""
+    """Yield the rows of a chain with all columns that their hash covers, and with the hash."""
     for row in model.chain(study.pk).iterator(chunk_size=1000):
         yield {name: getattr(row, name) for name in (*hashed_columns(model), "hash")}
 

@@ -1,9 +1,9 @@
 """Holders' pseudonyms: lists, and look-up by canonical spelling or, after an erasure, by a commitment to the spelling.
 
 People whose records were erased keep their account, so that spent budget remains spent if they return under the same
-pseudonym. So the pseudonym is replaced by its HMAC under a key of the study. The key is in private storage and not in
-the database, so someone who has only the database cannot try pseudonyms. The key is deleted together with the last
-private record of the study; after that, pseudonyms cannot be tried at all.
+pseudonym. The pseudonym is therefore replaced by its HMAC under a key of the study. The key is in private storage and
+not in the database, so someone with only the database cannot try pseudonyms. The key is deleted together with the last
+private record of the study; after that, they cannot be tried at all.
 
 A list of people to invite has one pseudonym per line, or is a table whose first line names its columns.
 """
@@ -67,7 +67,7 @@ def key_delete(study: Study) -> None:
 
 
 def commitment(study: Study, pseudonyms: Iterable[str]) -> Iterator[str]:
-    """Yield the commitment to each pseudonym, under the key of its study."""
+    """Yield the commitment to each pseudonym under the key of its study."""
     key = _key(study)
     for pseudonym in pseudonyms:
         yield ERASED + hmac.new(key, pseudonym.encode(), hashlib.sha256).hexdigest()
@@ -114,7 +114,7 @@ def holder_named(study: Study, pseudonym: str) -> DataHolder:
 
 
 def look_alikes_in(study: Study, pseudonyms: Collection[str]) -> list[tuple[str, ...]]:
-    """Return groups of similar-looking pseudonyms; each contains a pseudonym that would be registered for a new person.
+    """Return groups of similar-looking pseudonyms, each with at least one that would be registered for a new person.
 
     The other pseudonyms in a group are also in the list or are already registered. Because there may be millions of
     pseudonyms, only their hashes and the similar names are kept in memory.
@@ -204,7 +204,7 @@ ANSWERS = (Circumstance.Kind.PERSON, *REPRESENTED)
 SEPARATORS = (",", ";", "\t")
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-#: Patterns that never occur in a pseudonym and always occur in the rows of a table.
+# : Patterns that never occur in a pseudonym but always occur in the rows of a table.
 _ROW = re.compile(r'[,;\t|]|^"|\S {2,}\S|\s(?:\d{4}-\d\d-\d\d|\d\d?\.\d\d?\.\d{4})(?:\s|$)')
 #: Words used as the heading of a list of pseudonyms, without spaces and punctuation.
 _HEADING = re.compile(
@@ -252,7 +252,7 @@ def invitees_read(text: str) -> list[Invited]:
 
 
 def heading(line: str, known: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the separator that yields most ``known`` names in a table's first line, and the names in that line."""
+    """Return the separator that yields the most ``known`` names in a table's first line, and the names in that line."""
     found = []
     for separator in SEPARATORS:
         names = [name.strip().strip('"').strip().lower() for name in line.split(separator)]

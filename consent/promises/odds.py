@@ -11,10 +11,10 @@ from functools import lru_cache
 from common.gaussian_dp import gdp_mu, guess_odds, record_guess_odds
 from consent.models import Level
 
-#: Right guesses in 100 by tossing a coin.
+# : Right guesses in 100 by chance.
 CHANCE = 50
 
-#: Most right guesses in 100 with which a level may have its name: right to wrong at most 3:2, 2:1 and 3:1.
+# : Maximum number of right guesses in 100 with which a level may have its name: odds of at most 3:2, 2:1 and 3:1.
 MOST_RIGHT_GUESSES = {Level.HIGH: 60, Level.AVERAGE: 66, Level.LOW: 75}
 
 
@@ -33,7 +33,7 @@ def right_guesses_in_100(epsilon: float, delta: float) -> int:
     """Return the largest number of right guesses in 100 about whether a person took part.
 
     ``epsilon`` is stated at ``delta``, the study's δ, and corresponds to the μ of Gaussian differential privacy with
-    the same (ε, δ). The odds are Φ(μ/2), see :func:`right_guesses_at`. Raises ValueError unless ε is finite and at
+    the same (ε, δ). The odds are Φ(μ/2); see :func:`right_guesses_at`. Raises ValueError unless ε is finite and at
     least 0, and δ between 0 and 1.
 
     >>> [right_guesses_in_100(epsilon, 1e-5) for epsilon in (0.1, 0.25, 0.5, 1, 2, 3, 5, 8)]
@@ -62,8 +62,8 @@ def right_guesses_at(mu: float) -> int:
 def right_record_guesses_at(mu: float) -> int:
     """Return the largest number of right guesses in 100 about which of two possible records is a participant's.
 
-    This is 100 · Φ(μ), rounded up. Replacing one record by another is one removal and one addition, hence 2μ instead of
-    μ.
+    This is 100 · Φ(μ), rounded up. Replacing one record with another is one removal and one addition, hence 2μ instead
+    of μ.
 
     >>> [right_record_guesses_at(mu) for mu in (0.0, 0.03252, 0.26805, 0.50155, 0.71912)]
     [50, 52, 61, 70, 77]

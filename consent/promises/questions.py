@@ -1,7 +1,7 @@
 """Questions that let a holder check whether they understood the information.
 
-Only one fact is stored about the answers that a holder opens: whether the first answer to each question was right. It
-is deleted when it is counted with noise; see :mod:`training.services.drawings`.
+Only one fact is stored about the answers that a holder opens: whether the first answer to each question was right. This
+is deleted once it has been counted with noise; see :mod:`training.services.drawings`.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from consent.wording.third_person import gettext as _
 
 #: Names of the questions, in the order in which they are stored and released.
 KEYS = ("protection", "odds", "access", "withdrawal")
-#: Sets of questions that show the right answer first: always two of the four, so no position is a safe guess.
+# : Sets of questions that show the right answer first: always two of the four, so that no position is a safe guess.
 _RIGHT_FIRST = tuple(combinations(range(len(KEYS)), len(KEYS) // 2))
 
 

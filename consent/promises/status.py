@@ -1,6 +1,6 @@
-"""Current state of a holder: one answer, in the same words, for every page, receipt and list.
+"""Current state of a holder: a single answer, in the same words, for every page, receipt and list.
 
-It includes a comparison, in odds side by side, of a holder's promise and an answer given now.
+It includes a comparison, with odds side by side, of a holder's promise and that of an answer given now.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ from consent.wording.third_person import gettext as _
 
 @dataclass(frozen=True)
 class ComparisonColumn:
-    """Column of a comparison: a time, and the level with its odds at that time."""
+    """Column of a comparison: a time, and the level with its odds then."""
 
     heading: str
     option: Option
@@ -149,11 +149,11 @@ class HolderStatus:
     Attributes:
         current: the last decision; None before the first.
         lapse: why a consent is not valid; None if it is valid or if none was given.
-        renewal: newer form that asks everyone again; None if there is none.
+        renewal: newer form that everyone has to answer again; None if there is none.
         answering: who answers for the holder.
         promise: promise of the last consent, if one was given.
         is_renewed: whether the form in force or the meaning of a level differs from what the person agreed to.
-        is_closed: whether the study is closed, so that nothing is asked.
+        is_closed: whether the study is closed, so that no decision is requested.
         ends_with_form: whether a new consent given today would end no later than this one, because the form in force is
             valid until a fixed day; if this consent is no longer valid, a new one would not be valid either.
     """
@@ -169,7 +169,7 @@ class HolderStatus:
 
     @property
     def columns(self) -> list[ComparisonColumn]:
-        """Return the protection before and now if the person agreed to something else than is asked now."""
+        """Return the protection before and now, if the person agreed to something other than the current offer."""
         return columns_since(self.promise) if self.promise is not None and self.is_renewed else []
 
     @property
@@ -203,7 +203,7 @@ class HolderStatus:
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences for the holder: first the current state, then anything that they need to do."""
+        """Sentences for the holder: the current state first, then anything they need to do."""
         if self.current is None and self.is_closed:
             return [_("You have not decided. Your records are not used.")]
         if self.current is None:
@@ -327,7 +327,7 @@ def next_correction(study: Study, language: str) -> Announced | None:
 
 
 def holder_status(holder: DataHolder) -> HolderStatus:
-    """Return the current status of the holder; a closed study never requests a decision."""
+    """Return the current status of the holder. A closed study never requests a decision."""
     current, answers, closed = consent_current(holder), answering_for(holder), holder.study.is_closed
     last, in_force = promise_last(holder), consent_form_in_force(holder.study) if holder.pk else None
     renewed = (not closed and last is not None) and (

@@ -1,4 +1,4 @@
-"""Registry of uses and results: training, which consent must not import, registers functions that report these."""
+"""Registry of uses and results: `training` registers functions that report them, because consent cannot import it."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Use:
-    """One use of a holder's data in plain words.
+    """A use of a holder's data, in plain words.
 
     Attributes:
         key: key of the run.
@@ -44,7 +44,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Usage:
-    """All uses of a holder's data, with the bound on their total cost.
+    """All uses of a holder's data, with a bound on their total cost.
 
     Attributes:
         uses: newest first.
@@ -52,7 +52,7 @@ class Usage:
             privacy. This bound is public; the actual cost is secret, even from the holder.
         records: function that returns the holder's own records by dataset.
         is_full: whether the site's ceiling leaves nothing for this study, given the most that the person's other
-            studies can have released. This follows from links and public numbers.
+            studies can have charged. This follows from links and public numbers.
     """
 
     uses: list[Use] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Result:
         changed_at: when another version replaced the first; None if none did.
         right: right answers in 100 on the test records; None if it was not tested.
         points: number of test records.
-        commonest: right answers in 100 if the most common answer is always given.
+        commonest: right answers in 100 from always giving the most common answer.
         worth: quality for outcomes other than classes: R² for numbers, concordance for times, mean area for labels.
         stage: intended use of the model, in words.
         in_use_since: when it was put into production; None if it never was.
@@ -196,7 +196,7 @@ class Result:
 
     @property
     def use(self) -> list[str]:
-        """Return sentences on how much the model or table is used, as far as this is known."""
+        """Return sentences about how much the model or table is used, as far as this is known."""
         if self.cells or self.rows:
             return [self._taken]
         if self.in_use_since is not None:
@@ -271,7 +271,7 @@ class Entry:
 
     @property
     def moment(self) -> datetime:
-        """Time used to sort the entry: the first use of the records, or the publication."""
+        """Time for sorting the entry: the first use of the records, or the publication."""
         if self.use:
             return self.use.since
         assert self.result is not None, "an entry describes a use or a result"
@@ -290,7 +290,7 @@ class Entry:
 
 
 def timeline(uses: Iterable[Use], results: Iterable[Result]) -> list[Entry]:
-    """Return uses and published results of a study as one list, newest first; a run's use and result are one entry."""
+    """Return uses and published results of a study in one list, newest first. A run's use and result are one entry."""
     published = {result.key: result for result in results}
     entries = [Entry(use, published.pop(use.key, None)) for use in uses]
     entries += [Entry(None, result) for result in published.values()]

@@ -1,7 +1,7 @@
-"""Staff accounts, which the installation's administrators create, and the administrators; every change is recorded.
+"""Staff accounts, which the installation's administrators create, and the administrators. Every change is recorded.
 
-An administrator can create an account and have a password link sent to the address that they enter, close an account
-and reopen it. They can neither change an existing account, sign in as someone else, nor give a role of the ethics
+An administrator can create an account, with a password link sent to the address that they enter, and can close and
+reopen accounts. They cannot change an existing account, sign in as someone else, or assign roles on the ethics
 committee.
 """
 
@@ -28,7 +28,7 @@ from consent.services.changes import account_forget
 from consent.services.mail import mails_send
 
 _KIND = AccountChange.Kind
-#: Acts that happen only to staff accounts.
+# : Acts that are possible only on staff accounts.
 _OF_STAFF = (_KIND.CREATED, _KIND.INVITED, _KIND.APPOINTED, _KIND.DISMISSED)
 #: Permission of an account → the kinds of change that grant and remove it, and whether accounts have it by default.
 _STANDING = {
@@ -38,7 +38,7 @@ _STANDING = {
     "administrator": (_KIND.APPOINTED, _KIND.DISMISSED, False),
 }
 _USUAL = {name: usual for name, (_given, _taken, usual) in _STANDING.items()}
-#: Sent when an account was closed, with ``user``, so that sign-ins through other systems end as well.
+# : Sent when an account has been closed, with ``user``, so that sign-ins through other systems end as well.
 account_closed = Signal()
 
 
@@ -142,7 +142,7 @@ def new_account_record(user: User) -> None:
 
 @transaction.atomic
 def account_deletion_record(user: User) -> None:
-    """If the record names an account that is to be deleted, record the deletion and clear references to the account."""
+    """Before an account named in the log is deleted, record the deletion and clear references to the account."""
     account_forget(user)
     if AccountChange.objects.filter(user_id=user.pk).exists():
         _record(user, AccountChange.Kind.DELETED, None)
@@ -165,7 +165,7 @@ def accounts_review(*, acting_user: User) -> int:
 
 
 def account_faults() -> Iterator[str]:
-    """Describe accounts with permissions that were never recorded as granted, or without permissions that were."""
+    """Describe accounts with permissions that were never recorded as granted, or without some that were."""
     recorded: dict[int, dict[str, bool]] = {}
     kinds = {given: (name, True) for name, (given, _taken, _usual) in _STANDING.items()}
     kinds |= {taken: (name, False) for name, (_given, taken, _usual) in _STANDING.items()}
@@ -221,7 +221,7 @@ def account_create(
 
 @transaction.atomic
 def account_invite(*, user: User, acting_user: AbstractBaseUser | None) -> None:
-    """Send the password link again to an account that has never been used to sign in.
+    """Resend the password link to an account that has never been used to sign in.
 
     Raises:
         PermissionDenied: ``acting_user`` is not an administrator, or someone has signed in to the account.
@@ -235,7 +235,7 @@ def account_invite(*, user: User, acting_user: AbstractBaseUser | None) -> None:
 
 @transaction.atomic
 def account_close(*, user: User, acting_user: User | None) -> None:
-    """Close a staff account, ending its sessions and tokens at once. Roles and records stay; this is idempotent.
+    """Close a staff account, ending its sessions and tokens at once. Roles and records stay. Idempotent.
 
     Args:
         acting_user: the administrator; None from the command line.
@@ -245,7 +245,7 @@ def account_close(*, user: User, acting_user: User | None) -> None:
         ValidationError: the account is their own, or the last administrator's.
     """
     _of_staff_check(user, acting_user)
-    # Lock all administrators' rows: if two close each other's accounts at once, the second finds its own account
+    # Lock all administrators' rows, so that if two close each other's accounts at once, the second finds its own
     # closed.
     administrators = list(Administrator.objects.select_for_update().values_list("user_id", flat=True))
     user = User.objects.select_for_update().get(pk=user.pk)
@@ -280,7 +280,7 @@ def account_reopen(*, user: User, acting_user: User | None) -> None:
 
 
 def _of_staff_check(user: User, acting_user: User | None) -> None:
-    """Refuse users who are not administrators, and accounts that nobody may close here. Raises PermissionDenied."""
+    """Refuse users who are not administrators, and accounts that may not be closed here. Raises PermissionDenied."""
     _administrator_check(acting_user)
     if not staff().filter(pk=user.pk).exists():
         raise PermissionDenied(f"The account {user.pk} is not a staff account.")
@@ -302,14 +302,14 @@ def _sessions_end(user: User) -> None:
 
 
 def studies_with_sole_operator(user: User) -> QuerySet[Study]:
-    """Return studies in which no other open account has the role of an operator."""
+    """Return studies in which no other open account has the operator role."""
     operators = Membership.objects.filter(study=OuterRef("pk"), role=Role.OPERATOR, user__is_active=True)
     return Study.objects.filter(Exists(operators.filter(user=user)), ~Exists(operators.exclude(user=user)))
 
 
 @transaction.atomic
 def administrator_set(*, user: User, appointed: bool, acting_user: User | None) -> None:
-    """Make an account an administrator of the installation, or end that role; this is idempotent.
+    """Make an account an administrator of the installation, or end that role. Idempotent.
 
     Args:
         acting_user: a superuser; None from the command line.

@@ -33,7 +33,7 @@ def changes_recorded(rows: Iterable[Recorded], *, acting_user: AbstractBaseUser 
 
     Args:
         rows: the rows; unsaved if the block adds them.
-        acting_user: the user who changes them; None at the command line, for a change on a date, or if a data holder
+        acting_user: the user who changes them; None at the command line, for a scheduled change, or if a data holder
             acts.
     """
     rows = list(rows)
@@ -111,7 +111,7 @@ def _differing(before: State, after: State) -> tuple[State, State]:
 
 
 def _sealed(model: type[Recorded], row: Any, field: str, value: Any, key: str | None = None) -> str | None:
-    """Return a keyed digest of a value. Without the signing key, nobody can find the value by trying candidates."""
+    """Return a keyed digest of a value. Without the signing key, no one can find the value by trying candidates."""
     if value is None:
         return None
     content = json.dumps([model._meta.label_lower, str(row), field, value], sort_keys=True, ensure_ascii=False)

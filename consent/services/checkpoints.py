@@ -1,9 +1,9 @@
 """Signed checkpoints: a daily signature over all records that is kept elsewhere and reveals nothing about the records.
 
-Records are chained, and the ends of the chains are signed with the site's secret key, so someone who has the database
-and the secret key could still rewrite a chain. A checkpoint is signed with a key stored in neither, and leaves the
+Records are chained, and the ends of the chains are signed with the site's secret key, so anyone with the database and
+the secret key could still rewrite a chain. A checkpoint is signed with a key stored in neither, and leaves the
 installation by email and as a copy at a second location. docs/checkpoints.md explains what it proves and what it does
-not.
+not prove.
 
 - All decisions and the ends of all chains are rows of one Merkle tree, the *state* at a time
   (:mod:`common.transparency`). Its root reveals nothing, not even whether anything was recorded since the last
@@ -72,7 +72,7 @@ Heads = dict[str, dict[str, list[Any]]]
 
 
 class CheckpointError(Exception):
-    """Error in making a checkpoint or comparing it with the records; the message says why, and what to do."""
+    """Error in making a checkpoint or comparing it with the records. The message says what is wrong and what to do."""
 
 
 def _json(content: Any) -> str:
@@ -120,7 +120,7 @@ def _decisions(study: Study, **which: Any) -> Iterator[tuple[bytes, str]]:
 
 
 def _rows(heads: Heads) -> Iterator[tuple[bytes, bytes]]:
-    """Yield name and content of everything that a checkpoint commits to."""
+    """Yield the name and content of everything that a checkpoint commits to."""
     studies = Study.objects.in_bulk([int(study) for study in heads if study != _INSTALLATION])
     for pk, ends in heads.items():
         if pk == _INSTALLATION:
@@ -133,7 +133,7 @@ def _rows(heads: Heads) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _last_decision(ends: dict[str, list[Any]]) -> int:
-    """Return the number of a study's last decision, given the ends of its chains."""
+    """Return the number of a study's last decision, as recorded at the ends of its chains."""
     return ends.get(ConsentEvent._meta.label_lower, [0])[0]
 
 
@@ -232,7 +232,7 @@ def _checkpoint_sign(key: SigningKey, now: datetime, taken: int) -> Checkpoint |
     while True:
         secret = secrets.token_bytes(32)
         try:
-            # Outside a transaction, because this takes a minute for a million decisions and the rows it reads never
+            # Outside a transaction, because this takes a minute for a million decisions and reads only rows that never
             # change.
             state = State.of(secret, _rows(heads))
             break
@@ -248,7 +248,7 @@ def _checkpoint_sign(key: SigningKey, now: datetime, taken: int) -> Checkpoint |
             )
             readers = Membership.objects.filter(role__in=READERS, study__rehearsal=False, user__is_active=True)
             mails_send("checkpoint", readers.order_by("user").values_list("user", flat=True).distinct(), about=made.pk)
-    except IntegrityError:  # another process was faster
+    except IntegrityError:  # another process got there first
         return None
     return made
 
@@ -268,7 +268,7 @@ def _copied() -> set[int]:
 
 
 def _copy_missing() -> None:
-    """Copy missing checkpoints to the second location, each entry last, as it shows that both files are there."""
+    """Copy missing checkpoints to the second location, each entry last, because it shows that both files are there."""
     there, storage = _copied(), storages["checkpoints"]
     for checkpoint in Checkpoint.objects.exclude(number__in=there):
         contents = (checkpoint_extension(checkpoint), checkpoint.entry)
@@ -344,7 +344,7 @@ def second_place_faults() -> Iterator[str]:
 
 
 def rows_faults(study: Study | None) -> Iterator[str]:
-    """Describe chains that no longer contain the row that was their last at a checkpoint; give no numbers of rows.
+    """Describe chains that no longer contain their last row at a checkpoint, without giving numbers of rows.
 
     Args:
         study: the study; None for chains that belong to no study.
@@ -411,7 +411,7 @@ def note_faults(text: str, keys: list[str]) -> Iterator[str]:
 
 
 def _state_file(checkpoint: Checkpoint) -> str:
-    # After a restore, a number may be used again.
+    # After a restore, numbers may be used again.
     return f"{_FOLDER}/state-{checkpoint.number}-{leaf_hash(checkpoint.entry.encode()).hex()[:16]}.npz"
 
 
@@ -433,7 +433,7 @@ def state_keep() -> None:
 
 
 def _state_kept(checkpoint: Checkpoint) -> State:
-    """Return the state saved by :func:`state_keep`. Raises FileNotFoundError."""
+    """Return the state stored by :func:`state_keep`. Raises FileNotFoundError."""
     arrays = arrays_load(_state_file(checkpoint))
     hashes = (hash.tobytes() for hash in arrays["kept_hashes"])
     by_place = dict(zip(arrays["kept_places"].tolist(), hashes, strict=True))

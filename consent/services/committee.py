@@ -1,4 +1,4 @@
-"""Ethics committee of a study: example of harm, quorum, conflicts of interest, approvals, remarks, and deadlines.
+"""Ethics committee of a study: example of harm, quorum, conflicts of interest, approvals, remarks and deadlines.
 
 If a deadline passes, the chair gets one email; nothing is decided by default.
 """
@@ -25,7 +25,7 @@ from consent.selectors import forms_waiting, policies_waiting
 from consent.services.mail import mails_send
 from consent.services.studies import study_asks_check, study_update
 
-#: Days that the ethics committee has by default, and the most that a proposal may give it.
+# : Days that the ethics committee has by default, and the maximum that a proposal may give it.
 ANSWER_DAYS, MOST_ANSWER_DAYS = 14, 365
 
 
@@ -39,7 +39,7 @@ def harm_stated_check(study: Study) -> None:
 
 @transaction.atomic
 def harm_write(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]) -> Study:
-    """Write the study's example of harm, which is possible until people can decide.
+    """Write the study's example of harm. This is possible until people can decide.
 
     Args:
         texts: the example by language code, in each of the study's languages.
@@ -82,7 +82,7 @@ def quorum_set(*, study: Study, acting_user: AbstractBaseUser, quorum: int) -> S
 
 @transaction.atomic
 def conflict_declare(*, study: Study, acting_user: AbstractBaseUser, reason: str) -> ConflictOfInterest:
-    """Declare a conflict of interest, after which ``acting_user`` can approve nothing in the study.
+    """Declare a conflict of interest, after which ``acting_user`` can no longer approve anything in the study.
 
     Raises:
         ValidationError: the reason is missing, or the conflict is already declared.
@@ -110,7 +110,7 @@ def approval_record(
     conditions: str,
     last: bool,
 ) -> Remark:
-    """Append one person's approval; the caller holds the study's lock and has checked that this is a second person.
+    """Append one person's approval. The caller holds the study's lock and has checked that this is a second person.
 
     Args:
         study: the study, as returned by the lock.

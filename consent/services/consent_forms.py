@@ -61,7 +61,7 @@ _TURNING = frozenset(
 
 @dataclass(frozen=True)
 class Valid:
-    """Validity of a consent to a version: some months, until the end of a day, or unlimited."""
+    """How long a consent to a version is valid: some months, until the end of a day, or without limit."""
 
     months: int | None = None
     until: date | None = None
@@ -208,7 +208,7 @@ def correction_check(before: Mapping[str, str], after: Mapping[str, str]) -> Non
     """Check that a correction is small: same languages, few words, and the same numbers, addresses and negations.
 
     Raises:
-        ValidationError: the texts change more than that.
+        ValidationError: the changes are not that small.
     """
     if set(before) != set(after):
         raise ValidationError(_("A correction cannot add or remove a language. Propose this as a new version."))
@@ -237,7 +237,7 @@ def _words(text: str) -> list[str]:
 
 
 def _words_changed(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
-    """Return removed and added words. A moved word is both, because a different order can change the meaning."""
+    """Return removed and added words. A moved word counts as both, because a different order can change the meaning."""
     out: list[str] = []
     put: list[str] = []
     for tag, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
@@ -325,8 +325,7 @@ def consent_form_approve(
 def corrections_publish(at: datetime | None = None) -> int:
     """Publish the corrections whose objection period has ended by ``at`` (default: now); return their number.
 
-    Corrections with an objection, corrections replaced by another version, and corrections in closed studies are left
-    out.
+    Corrections that drew an objection, were replaced by another version, or belong to a closed study are omitted.
     """
     at = at or timezone.now()
     due = ConsentFormProposal.objects.filter(objection_until__lte=at, form=None, study__closed_at=None)

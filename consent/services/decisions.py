@@ -38,14 +38,14 @@ _PROMISE_CHANGED = gettext_lazy("The promise made to you has changed since you o
 
 @dataclass(frozen=True)
 class Declaration:
-    """Declaration by someone who decides for another person: their authority (`Authority`), and the wording."""
+    """Declaration by a person who decides for another: their authority (`Authority`) and the wording."""
 
     authority: str
     statement: str
 
 
 def declaration_statement() -> str:
-    """Return the statement that anyone who decides for another person must declare, in the active language.
+    """Return the statement that people who decide for another person must make, in the active language.
 
     The statement contains no name, because it is kept longer than the person's records.
     """
@@ -64,7 +64,7 @@ class Decision:
         channel: one of :class:`consent.models.ConsentEvent.Channel`.
         form: the version that they read, if any.
         declared: declaration of authority by a person who decides for the holder.
-        text_read: code of the form's text that they read; empty if unknown.
+        text_read: code of the text of the form that they read; empty if unknown.
         talked: whether they stated that they had talked to someone about the decision.
         level: for a consent, one of :class:`consent.models.Level`.
         policy: for a consent, the policy that defines the level.
@@ -107,10 +107,10 @@ def consent_give(
 
     Returns:
         The new event, or the current event if it is the same decision, is still valid, and would not be valid for
-        longer if given again.
+        longer if given now.
 
     Raises:
-        ValidationError: the level is unknown, the form or policy is outdated, no policy is in force, nobody can consent
+        ValidationError: the level is unknown, the form or policy is outdated, no policy is in force, no one can consent
             for the person, the person who answers cannot have the declared right, or the promise is weaker without
             agreement.
     """
@@ -161,9 +161,9 @@ def consent_keep(
 ) -> ConsentEvent:
     """Record that a holder takes part with the promise of their last consent, although its level has become weaker.
 
-    The decision refers to the policy whose ε applies to that promise, so it adds no promise that privacy groups, head
-    counts, caps and plans do not already include. ``epsilon`` belongs to the promise that they were shown; everything
-    else is as in :func:`consent_give`.
+    The decision refers to the policy whose ε applies to that promise, so privacy groups, head counts, caps and plans
+    already include the promise. ``epsilon`` is that of the promise that they were shown; everything else is as in
+    :func:`consent_give`.
     """
     study = study_lock(holder.study_id)
     locked(holder)
@@ -198,7 +198,7 @@ def consent_refuse(
     text_read: str = "",
     talked: bool = False,
 ) -> ConsentEvent:
-    """Record that a holder does not take part; a consent in force is withdrawn (see :func:`consent_withdraw`).
+    """Record that a holder does not take part. A consent in force is withdrawn (see :func:`consent_withdraw`).
 
     Other arguments are fields of :class:`Decision`.
 
@@ -237,7 +237,7 @@ def consent_withdraw(
     From then on :func:`consent.selectors.consent_snapshot` leaves them out: no batch asks them
     (``training.engine.questions.participants``), and before a vote opens, their teachers are retrained without them
     (``training.methods.pate_teachers.withdrawn_since_snapshot``). Their records are erased soon
-    (``training.services.erasures.records_erase``). Earlier releases stay released.
+    (``training.services.erasures.records_erase``). Earlier releases remain.
 
     Raises:
         ValidationError: the holder has no consent in force.
@@ -344,7 +344,7 @@ def answer_drafts_forget(holders: Collection[int]) -> None:
 
 
 def answer_drafts_sweep() -> None:
-    """Delete answers that are too old, and answers of people who have since decided otherwise, for example on paper."""
+    """Delete answers that are too old, and those of people who have since decided otherwise, for example on paper."""
     _over().delete()
 
 
@@ -355,7 +355,7 @@ def _over() -> QuerySet[AnswerDraft]:
 
 @transaction.atomic
 def check_answer_keep(*, holder: DataHolder, form: ConsentForm, place: int, right: bool) -> None:
-    """Store whether a holder's first answer to a question was right; later answers and counted people are ignored.
+    """Store whether a holder's first answer to a question was right. Later answers and counted people are ignored.
 
     This does not take the study's lock, because it decides nothing and many people answer at the same time.
 

@@ -1,7 +1,7 @@
 """Erasure of stored records and the end of a study, with a log of requests and of what was done.
 
 Other apps erase the records that they store (``training.services.erasures``); this app erases scans of letters and
-pseudonyms. Decisions, forms and accounts stay, because they prove what was agreed and spent but name no one.
+pseudonyms. Decisions, forms and accounts stay, because they prove what was agreed and spent but do not name anyone.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +26,7 @@ from consent.services.paper import scan_delete
 
 
 def unstorable_holders(study: Study, holders: NDArray[np.int64]) -> set[int]:
-    """Return the holders whose records must not be stored, which are or will be erased, without a later consent."""
+    """Return the holders whose records must not be stored: they are or will be erased, without a later consent."""
     gone = _among(holders, _erased(study) | holders_waiting(study))
     return gone - holders_granting(study, gone)
 
@@ -41,13 +41,13 @@ def _among(holders: NDArray[np.int64], ids: Collection[int]) -> set[int]:
 
 
 def holders_erased_once(study_id: int) -> set[int]:
-    """Return the ids of all holders whose records were ever erased; results derived from these cannot be recomputed."""
+    """Return the ids of all holders whose records were ever erased. Results derived from these cannot be recomputed."""
     rows = Disposal.objects.filter(study=study_id, kind=Disposal.Kind.ERASED)
     return set(rows.values_list("holder_id", flat=True))
 
 
 def holders_erase(study: Study, rows: Mapping[int, int]) -> None:
-    """Erase holders' scans and pseudonyms and record that all their data are erased; the caller holds the study's lock.
+    """Erase holders' scans and pseudonyms and record that all their data are erased. The caller holds the study's lock.
 
     Args:
         rows: holder id → number of erased rows in private datasets.
@@ -81,7 +81,7 @@ def holders_erase(study: Study, rows: Mapping[int, int]) -> None:
 def scans_erase(study: Study, holders: Collection[int] | None = None) -> int:
     """Delete the given holders' scans of letters, or all scans, after the commit; return their number.
 
-    A scan of several people's letters stays as long as one of them needs it.
+    A scan of several people's letters is kept as long as one of them needs it.
     """
     scans = ConsentEvent.objects.filter(study=study).exclude(evidence="").order_by()
     if holders is None:
@@ -128,7 +128,7 @@ def study_close_record(
     study.retention_until = erase_after or study.retention_until
     with changes_recorded([study], acting_user=acting_user):
         study.save(update_fields=["closed_at", "retention_until"])
-    # A restored backup may lack this day; then this row closes the study again.
+    # If a restored backup lacks this day, this row closes the study again.
     last = study.retention_until.isoformat() if study.retention_until else ""
     disposal_record(study=study, kind=Disposal.Kind.CLOSED, acting_user=acting_user, subject=last, reason=reason)
     return study

@@ -44,7 +44,7 @@ def erasure_ask(*, holder: DataHolder, acting_user: AbstractBaseUser | None, rea
         reason: for a data steward, how the holder requested the erasure.
 
     Returns:
-        Whether the request is new; repeating it before the erasure changes nothing.
+        Whether the request is new; repeating it before the erasure has no effect.
 
     Raises:
         ValidationError: the holder takes part.
@@ -125,7 +125,7 @@ def _requests(studies: Collection[Study]) -> QuerySet[Disposal]:
 
 @dataclass(frozen=True)
 class ErasuresWaiting:
-    """Pending erasures in one study: ``number`` of people, and ``since`` when the first erasure has been pending."""
+    """Pending erasures in one study: their ``number``, and ``since`` when the oldest has been pending."""
 
     study_id: int
     number: int
@@ -133,7 +133,7 @@ class ErasuresWaiting:
 
 
 def erasures_waiting(studies: Collection[Study]) -> list[ErasuresWaiting]:
-    """Return the erasures of :func:`holders_waiting` for each given study; studies without any are left out."""
+    """Return the erasures of :func:`holders_waiting` for each given study, omitting studies without any."""
     after = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     granting = ConsentEvent.objects.filter(~Exists(after), holder=OuterRef("holder"), kind__in=GRANTING)
     requests = _requests(studies).filter(~Exists(granting))

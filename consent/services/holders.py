@@ -1,7 +1,7 @@
 """Data holders: registration, links to accounts, changes in who answers, and access by staff.
 
 The person who has a holder's link or account decides in the recorded role. When another person starts to answer, the
-link and the account end, and that person gets their own invitation.
+link and the account stop working, and that person gets their own invitation.
 """
 
 import uuid
@@ -34,7 +34,7 @@ _AT_ONCE = 500
 #: Number of pseudonyms that are looked up and registered per batch.
 _REGISTERED_AT_ONCE = 2000
 _KIND = Circumstance.Kind
-#: Recorded reason for a change on a date, without an act of a person.
+# : Recorded reason for a change that takes place on a date without anyone acting.
 _DAY_CAME = "until"
 #: Kinds of circumstance in which the holder has their own link.
 _OWN = (_KIND.PERSON, _KIND.INCAPABLE)
@@ -174,7 +174,7 @@ def circumstance_record(
 
     Raises:
         ValidationError: the pseudonym is unknown, the reason is empty, the day is missing, not allowed or past, or the
-            circumstance cannot follow the last circumstance.
+            circumstance cannot follow the last one.
     """
     study_lock(study.pk)
     holder = holder_named(study, pseudonym)
@@ -227,7 +227,7 @@ def _new(
 
 
 def circumstance_append(record: Circumstance) -> Circumstance:
-    """Append a record, and end the link and account of a person who no longer answers; the caller holds the lock."""
+    """Append a record, ending the link and account of a person who no longer answers. The caller holds the lock."""
     holder, last = record.holder, circumstance_last(record.holder)
     before = last.kind if last else _KIND.PERSON
     Circumstance.append([record])
@@ -245,7 +245,7 @@ def circumstance_append(record: Circumstance) -> Circumstance:
 
 @transaction.atomic
 def hand_over(holder: DataHolder) -> None:
-    """Record, unless already recorded, that a guardian or proxy no longer answers because the day was reached."""
+    """Record, unless already recorded, that a guardian or proxy no longer answers because the day has come."""
     study_lock(holder.study_id)
     last = circumstances_over(timezone.now()).filter(holder=holder).first()
     if last is not None:

@@ -1,9 +1,9 @@
 """Invitations: links that let data holders decide, and view, change and withdraw decisions, without an account.
 
-A code is shown once, to the operator who created it. It has 80 random bits, few enough to type from paper. The database
-stores its HMAC under the installation's signing key, so a copy of the database does not help in guessing codes;
-guessing on the site is limited (docs/threat-model.md, Guessing). Earlier codes have 140 random bits and a plain
-SHA-256, and keep working. Someone who tries codes cannot distinguish wrong, revoked and replaced codes; only the check
+A code is shown once, to the operator who created it. It has 80 random bits, which is short enough to type from paper.
+The database stores its HMAC under the installation's signing key, so a copy of the database does not help in guessing
+codes; guessing on the site is limited (docs/threat-model.md, Guessing). Earlier codes have 140 random bits and a plain
+SHA-256, and keep working. Trying codes does not show whether they are wrong, revoked or replaced; only the check
 letters reveal a mistyped code.
 """
 
@@ -60,12 +60,12 @@ class IssuedInvitation:
 
     @property
     def pseudonym(self) -> str:
-        # If a person's records were erased, only the pseudonym as it was written is known.
+        # If a person's records were erased, only the pseudonym as written in the list is known.
         return self.name or (self.invitation.holder.pseudonym if self.invitation.holder else "")
 
     @cached_property
     def answering(self) -> Answering:
-        """Role of the person who answers, as recorded for the holder; the person themselves for an open invitation."""
+        """Role of the person who answers, as recorded for the holder; the holder's own for an open invitation."""
         return answering_for(self.invitation.holder) if self.invitation.holder else Answering()
 
     @property
@@ -137,8 +137,8 @@ def invitations_create(
 ) -> list[IssuedInvitation]:
     """Issue invitations to holders by pseudonym, and open ones for new holders.
 
-    Holders who can already decide, with an account or a valid invitation, are left out. If someone else now answers
-    for a person, this is recorded, and the previous answerer can no longer decide.
+    Holders who can already decide, with an account or a valid invitation, are omitted. If someone else now answers for
+    a person, this is recorded, and the previous answerer can no longer decide.
 
     Args:
         acting_user: the operator; None from the command line.
@@ -196,7 +196,7 @@ def invitations_create(
 
 
 def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser | None) -> None:
-    """Record who answers for an invited person; record that they do so themselves only if someone else did before."""
+    """Record who answers for an invited person; record that they answer themselves only if someone else did before."""
     holder = holder_named(study, person.pseudonym)
     known = Circumstance.objects.filter(holder=holder).exists()
     if person.answers == Circumstance.Kind.PERSON and not known:
@@ -232,7 +232,7 @@ def invitation_revoke(*, invitation: Invitation, acting_user: AbstractBaseUser) 
 
 @transaction.atomic
 def letter_returned(*, holder: DataHolder, acting_user: AbstractBaseUser) -> None:
-    """Record that the letter with a holder's valid link came back as undeliverable; repeating this changes nothing.
+    """Record that the letter with a holder's valid link came back as undeliverable. Repeating this has no effect.
 
     The letter no longer counts as sent, so it is due again; the new letter has a new link, which replaces this link.
 
@@ -249,7 +249,7 @@ def letter_returned(*, holder: DataHolder, acting_user: AbstractBaseUser) -> Non
 
 
 def _counter(address: str) -> Counter:
-    """Return the counter of failed attempts from an address. It also delays right codes, to stop further guessing."""
+    """Return the counter of failed attempts from an address. It also delays correct codes, to prevent guessing."""
     window = timedelta(seconds=settings.INVITATION_WAIT)
     return Counter(keyed_hash("invitation", address), settings.INVITATION_TRIES, window)
 
@@ -273,7 +273,7 @@ def try_begin(*, address: str) -> Attempt:
 
 
 def invitation_open(*, code: str, address: str) -> Invitation | None:
-    """Return the invitation with this code, bound to its holder; None for every code that does not work.
+    """Return the invitation with this code, bound to its holder; None for all codes that do not work.
 
     An open invitation of a closed study is not bound to a holder.
 
@@ -316,9 +316,9 @@ def _invitation_bind(code: str) -> Invitation | None:
 def account_take(*, holder: DataHolder, email: str, password: str, request: HttpRequest) -> User:
     """Give a holder an account, either a new one or their account from another study.
 
-    The invitation still works until the account has a confirmed address; until then they can repeat this step with
-    another address or password. An account with a second factor is only checked here; call :func:`account_join` after
-    the second factor was given.
+    The invitation keeps working until the account has a confirmed address, so they can repeat this step with another
+    address or password. An account with a second factor is only checked here; call :func:`account_join` after the
+    second factor was given.
 
     Args:
         email: the address, which is also the user name.
@@ -378,7 +378,7 @@ def _account_link(holder: DataHolder, user: User, pending: User | None) -> None:
     """Link a holder to an account, replacing the ``pending`` account. Raises ValidationError."""
     _account_check(holder, user)
     theirs = DataHolder.objects.filter(user=user).values_list("study", flat=True)
-    for study_id in sorted({holder.study_id, *theirs}):  # in one order for everyone, to avoid deadlocks
+    for study_id in sorted({holder.study_id, *theirs}):  # in the same order for everyone, to avoid deadlocks
         study_lock(study_id)
     before = holder.user_id
     if locked(holder).user_id != before:
@@ -408,16 +408,16 @@ def _pending_account(holder: DataHolder) -> User | None:
 
 @transaction.atomic
 def account_invitations_end(*, user: User) -> None:
-    """End the invitations of all holders for whom the account decides, because the account is known to work."""
+    """End the invitations of all holders for whom the account decides, because the account is now known to work."""
     for pk in DataHolder.objects.filter(user=user).order_by("study").values_list("pk", flat=True):
         invitations_end(holders=[pk], acting_user=None, account=user)
 
 
 @transaction.atomic
 def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: AbstractBaseUser) -> IssuedInvitation:
-    """Issue a new link to a holder's decisions for a person who has lost their link, and record this.
+    """Issue a new link to a holder's decisions for a person who has lost theirs, and record this.
 
-    Every earlier link, and visits through it, end. The holder's account, if any, still works and gets an email.
+    Earlier links, and visits through them, end. The holder's account, if any, still works and gets an email.
 
     Args:
         reason: why the link is needed and how the person's identity was checked; kept with the record.

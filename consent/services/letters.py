@@ -1,10 +1,10 @@
-"""Paper letters to holders who cannot be reached by email: letters that are due, their new codes, the letterhead.
+"""Paper letters to holders who cannot be reached by email: letters that are due, their new codes, and the letterhead.
 
 Letters go to everyone who has decided, regardless of the decision, so that a list of letters does not reveal any
-choice. Unlike emails, letters do not announce a closed study or a new ε policy; the linked page does. People who have
-withdrawn get no news of results. All letters except receipts contain a new link, which replaces the earlier one. People
-with a confirmed email address (an account's, or one that they gave) get an email instead. Printing is recorded
-(:class:`consent.models.Letter`).
+choice. Unlike emails, letters do not announce the closing of a study or a new ε policy; the linked page does. People
+who have withdrawn do not get news about results. All letters except receipts contain a new link, which replaces the
+earlier one. People with a confirmed email address (an account's, or one that they gave) get an email instead. Printing
+is recorded (:class:`consent.models.Letter`).
 """
 
 import base64
@@ -91,7 +91,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class LettersWaiting:
-    """Letters that are due in one study and were never printed: their ``number``, and when the first became due."""
+    """Letters that are due in one study and were never printed: their ``number``, and when the first one became due."""
 
     study_id: int
     number: int
@@ -110,7 +110,7 @@ class ContactWay(models.TextChoices):
 
 
 def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder]:
-    """Return people whom a study asks and whose pseudonym contains ``name``; people whose letter came back come first.
+    """Return people whom a study asks and whose pseudonym contains ``name``; those whose letter came back come first.
 
     Their `ContactWay` is ``way``, and ``returned_at`` is when a letter came back. This depends only on accounts,
     preferences and returned letters, not on anyone's decision.
@@ -180,14 +180,14 @@ def _receipt(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 
 def _news(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Return decisions of people who decided before the last news of results, and neither withdrew nor refused news."""
+    """Return the decisions made before the last news about results, without people who withdrew or declined news."""
     last = {news.study_id: news for news in News.objects.filter(study__in=studies).order_by("published_at", "pk")}
     refused = HolderAddress.objects.filter(holder=OuterRef("holder"), way=HolderAddress.Way.NOTHING)
     return _before(last, _unreached(studies).filter(~Exists(refused), pk__in=news_readers(studies).values("pk")))
 
 
 def _before(newest: Mapping[int, ConsentForm | News], events: QuerySet[ConsentEvent]) -> QuerySet[ConsentEvent]:
-    """Return decisions made before ``newest``, by study; with literal dates, as a subquery would run for each row."""
+    """Return decisions made before ``newest``, by study. Dates are literals, as a subquery would run for each row."""
     published = [(Q(study=study), row) for study, row in newest.items()]
     return events.filter(
         reduce(or_, (of & Q(recorded_at__lt=row.published_at) for of, row in published), Q(pk__in=[]))
@@ -211,7 +211,7 @@ _DUE: dict[str, Callable[[Collection[Study]], QuerySet[Any]]] = {
 
 
 def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> QuerySet[Any]:
-    """Return rows with a holder, the key that their letter is ``about``, and the time since when it is due."""
+    """Return rows with a holder, the key of what their letter is ``about``, and the time since when it is due."""
     open_ones = [study for study in studies if not study.is_closed]
     died = circumstances_last(*open_ones).filter(holder=OuterRef("holder"), kind=Circumstance.Kind.DIED)
     rows = _DUE[kind](open_ones).filter(~Exists(died), holder__erased_at=None)
@@ -220,14 +220,14 @@ def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> Query
     printed = Letter.objects.filter(
         study=OuterRef("study"), kind=kind, holder=OuterRef("holder"), about=OuterRef("about")
     )
-    # A letter is created right after its link, so a returned letter means that the link was returned.
+    # A letter is created right after its link, so if the letter was returned, so was the link.
     links = Invitation.objects.filter(holder=OuterRef("holder"), created_at__lte=OuterRef("made_at"))
     returned = links.order_by("-created_at", "-pk").values("returned_at")[:1]
     return rows.filter(~Exists(printed.alias(returned=Subquery(returned)).filter(returned=None)))
 
 
 def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:
-    """Return due letters of one kind that were never printed, or all with ``again``, oldest cause first.
+    """Return due letters of one kind that were never printed (with ``again``, all), oldest cause first.
 
     No letters are due if the study is closed. None are due to people whose records were erased, because their names are
     unknown.
@@ -237,7 +237,7 @@ def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:
 
 
 def letters_waiting(studies: Collection[Study]) -> list[LettersWaiting]:
-    """Return the letters of every kind that are due in each of the given studies; studies without any are left out."""
+    """Return the letters of every kind that are due in each of the given studies, omitting studies without any."""
     waiting: dict[int, LettersWaiting] = {}
     for kind in Letter.Kind:
         counted = _due(studies, kind).order_by().values("study").annotate(number=Count("pk"), since=Min("due_at"))
@@ -251,7 +251,7 @@ def letters_waiting(studies: Collection[Study]) -> list[LettersWaiting]:
 def letters_print(*, study: Study, kind: str, acting_user: AbstractBaseUser, again: bool = False) -> list[Printed]:
     """Create due letters of one kind, at most ``AT_ONCE``, and log them.
 
-    A new link replaces the earlier one. Receipts show levels, so each is logged as access to a choice.
+    A new link replaces the earlier one. Receipts show levels, so each one is logged as access to a choice.
 
     Args:
         kind: one of :class:`consent.models.Letter.Kind`.
@@ -286,7 +286,7 @@ def letterhead_of(study: Study) -> Letterhead:
 
 
 def logo_read(content: bytes) -> str:
-    """Return a logo for storage, in base64, redrawn from a PNG's pixels so that the file's other content is removed.
+    """Return a logo for storage, in base64, redrawn from a PNG's pixels to remove all other content of the file.
 
     Raises:
         ValidationError: the file is not a PNG, or is too large.

@@ -1,20 +1,20 @@
-"""Emails and news to people, stored with their cause, delivered by a worker with retries, and logged; email addresses.
+"""Emails and news to people: stored with their cause, delivered by a worker with retries, and logged. Email addresses.
 
 An email is a row with its recipient, kind and subject. Its text is written on delivery, so that no row, message or log
 contains the text or its links. It goes only to a confirmed address, which belongs to an account or was given by a
-person without an account, because an email to a stranger's address would reveal who is asked by a study. Every email to
-an address that a person gave has a link for deleting the address. No email mentions a level, or whether a person takes
+person without an account, because an email to a stranger's address would reveal whom a study asks. Every email to an
+address that a person gave has a link for deleting the address. No email mentions a level, or whether a person takes
 part.
 
 News about results goes to everyone who has decided, regardless of the decision, unless they have withdrawn, their
 records were erased, or they are recorded as having died. People who cannot be reached by email get letters.
 
-Until an address given by a person without an account is confirmed, only the confirmation email is sent to it. Its
-holder can delete it on every page and from every email. It is deleted automatically once the holder has an account,
-someone else answers, the holder's records are erased, or it was not confirmed in time.
+Until an address given by a person without an account is confirmed, it gets only the confirmation email. Its holder can
+delete it on every page and from every email. It is deleted automatically once the holder has an account, someone else
+answers, the holder's records are erased, or it was not confirmed in time.
 
 Reminders to renew a decision go to everyone who has answered a form that asks for renewal, regardless of the answer.
-People who withdrew get none.
+People who withdrew do not get any.
 """
 
 import logging
@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 #: Number of delivery attempts, with doubling delays; about 17 hours in all.
 TRIES = 10
-#: After this time another worker takes over an email from a worker that died.
+# : After this time, another worker takes over an email from a worker that died.
 _LEASE = timedelta(minutes=10)
 _AT_ONCE = 500
 #: Kind of email for each kind of news.
@@ -159,7 +159,7 @@ def mail_holders(mail: Mail) -> QuerySet[DataHolder]:
 
 
 def holders_mail(kind: str, study: Study, *, about: object = "", wishing: bool = False) -> None:
-    """Queue an email for everyone whom a study asks and who can be reached by email, regardless of their decision.
+    """Queue an email to everyone a study asks who can be reached by email, regardless of their decision.
 
     Args:
         about: key of the row that the email is about.
@@ -186,7 +186,7 @@ def language_note(user: AbstractBaseUser) -> None:
 
 
 def mail_render(mail: Mail) -> EmailMessage | None:
-    """Return the email to deliver, in its reader's language; None without an address, or if it is obsolete."""
+    """Return the email to deliver, in its reader's language; None if it has no address or is obsolete."""
     kind = KINDS[mail.kind]
     address = kind.address(mail)
     wished, headers, left = "", {"Auto-Submitted": "auto-generated"}, ""
@@ -224,7 +224,7 @@ def _signer() -> Signer:
 
 
 def _voice(mail: Mail) -> AbstractContextManager[None]:
-    """Use the third person for an email whose reader decides for one other person in the study and for no one else."""
+    """Use the third person for an email whose reader decides for exactly one other person in the study."""
     holders = list(mail_holders(mail)[:2]) if mail.study_id else []
     if len(holders) == 1 and answering_for(holders[0]).represents:
         return in_third_person(holders[0].known_as)
@@ -254,7 +254,7 @@ def _deliver(pk: int) -> None:
         message.send()
     except Exception as error:  # a problem with one email must not delay the others
         fault = type(error).__name__
-        # Only the class, because an error's message can contain the address and the text.
+        # Only log the class, because an error's message can contain the address and the text.
         logger.warning("Mail %s (%s) was not delivered (attempt %s): %s.", pk, mail.kind, mail.tries, fault)
         if mail.tries >= TRIES:
             mine.update(state=Mail.State.FAILED, fault=fault)
@@ -305,7 +305,7 @@ _IN_A_DAY = 5
 
 
 def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
-    """Store an address at which a holder without an account wants to get emails, and send a confirmation email to it.
+    """Store an address at which a holder without an account wants to get emails, and send it a confirmation email.
 
     A requested reminder to decide goes to this address and replaces an earlier reminder.
 
@@ -332,7 +332,7 @@ def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
 
 @transaction.atomic
 def way_wish(*, holder: DataHolder, way: str) -> HolderAddress:
-    """Record that a holder without an account wants letters or no news, and delete any address that they gave.
+    """Record that a holder without an account wants letters, or no news, and delete any address that they gave.
 
     Args:
         way: ``LETTER`` or ``NOTHING`` of :class:`consent.models.HolderAddress.Way`.
@@ -400,15 +400,15 @@ def addresses_sweep(*, study: Study | None = None) -> int:
 
 
 KIND = "renewal"
-#: Kind of the email requested by people who decide later.
+# : Kind of email requested by people who want to decide later.
 LATER = "decide_later"
 
 
 def reminders_send() -> int:
-    """Queue one email for each last decision that is due for renewal soon, if its holder can be reached by email.
+    """Queue one email for each decision that is due for renewal soon, if its holder can be reached by email.
 
-    No email is queued if a new decision would not be valid for longer; then a new form is needed, which has its own
-    email.
+    No email is queued if a new decision would not be valid for longer. In that case, a new form is needed, which has
+    its own email.
 
     Returns:
         The number of emails.

@@ -1,4 +1,4 @@
-"""Roles in a study, which two people give and take away, as defined in :mod:`consent.models.roles`; all is recorded."""
+"""Roles in a study, which two people assign and remove, as defined in :mod:`consent.models.roles`. All is recorded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ def membership_add(
     """Give ``user`` a role in ``study``, or propose this if a second person has to confirm it, and record the act.
 
     Args:
-        user: The user who gets the role; giving it again changes nothing.
+        user: The user who gets the role; giving it again has no effect.
         role: One of :class:`Role`.
         acting_user: The user who gives it; None for an administrator at the command line.
 
@@ -54,7 +54,7 @@ def membership_remove(*, membership: Membership, acting_user: AbstractBaseUser |
     """Take a role away, or propose this if a second person has to confirm it, and record the act.
 
     Args:
-        membership: The role; taking it away again changes nothing.
+        membership: The role; taking it away again has no effect.
         acting_user: The user who takes it; None for an administrator at the command line.
 
     Returns:
@@ -78,7 +78,7 @@ def membership_remove(*, membership: Membership, acting_user: AbstractBaseUser |
 
 @dataclass(frozen=True)
 class Appointment:
-    """Role for a person, whose account is created if it does not exist."""
+    """A role for a person, whose account is created if it does not exist."""
 
     username: str
     role: str
@@ -107,8 +107,8 @@ def people_appoint(
         ValidationError: An account cannot be created or get its role, or the study would have no operator.
     """
     waiting = []
-    # Once a study has a supervisor, giving further roles takes two people, except by an administrator without a role in
-    # it.
+    # Once a study has a supervisor, assigning further roles takes two people, except for an administrator without a
+    # role in it.
     for each in sorted(appointments, key=lambda each: each.role != Role.OPERATOR):
         if leaves and each.role != Role.OPERATOR:
             _leave(study, acting_user)

@@ -1,9 +1,9 @@
-"""Decisions made on paper: signer, answer and day, with the scan as proof. A list is recorded in full or rejected.
+"""Decisions made on paper: signer, answer and day, with the scan as evidence. A list is recorded in full or not at all.
 
 A decision on paper is bound to the version that was signed, and to the smallest ε that any policy has given the level
-since the day of the signature (rule 5). People with an earlier, stronger promise keep it, with its level, unless the
-paper has their separate agreement to a weaker promise. No error mentions this, because it would reveal earlier choices
-to someone who tries out lists.
+since the day of the signature (rule 5). People with an earlier, stronger promise keep it, with its level, unless they
+separately agreed to a weaker promise on paper. No error mentions this, because that would reveal earlier choices to
+someone trying out lists.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ ANSWERS = (*Level.values, NOT_TAKING_PART)
 COLUMNS = ("pseudonym", "level", "form_version", "signed_on", "evidence")
 #: Optional column: the role in which someone signed, if it differs from the role recorded for that day.
 SIGNED_BY = "answered_by"
-#: Optional column: "keep" if someone who withdraws wrote that their records may stay stored.
+# : Optional column: "keep" if a person who withdraws wrote that their records may stay stored.
 RECORDS = "records"
 KEEP = "keep"
 #: Optional column: whether the box for the separate agreement to a weaker promise is ticked.
@@ -104,7 +104,7 @@ class Problem:
 
 
 class PaperError(Exception):
-    """Error that refuses a whole list; ``problems`` contains the list's errors, row by row."""
+    """Error that rejects a whole list. ``problems`` contains all errors in it, row by row."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -185,7 +185,7 @@ def scan_store(study: Study, content: bytes) -> str:
     suffix = next(suffix for start, suffix in SCANS.items() if content.startswith(start))
     name = f"evidence/{study.pk}/{digest}{suffix}"
     if scan_load(study, digest) is None:
-        storages["private"].delete(name)  # a file from a restored backup, whose key has been deleted
+        storages["private"].delete(name)  # a file from a restored backup whose key has been deleted
         storages["private"].save(name, ContentFile(content_seal(_scan_ring(study, digest), content)))
     return digest
 
@@ -224,11 +224,11 @@ def paper_consents_record(
     dry_run: bool = False,
     watch: Callable[[Sequence[PaperConsent]], Iterable[PaperConsent]] = iter,
 ) -> int:
-    """Record the decisions of a list, either all or none.
+    """Record the decisions in a list, either all or none.
 
     Args:
         scans: content by file name, as used in the rows.
-        dry_run: whether to look only for errors, without recording anything.
+        dry_run: whether to check for errors without recording anything.
         watch: wraps the iterations over the rows, one for checking and one for recording, for example with a progress
             bar.
 
@@ -313,7 +313,7 @@ class _Paper:
         return {event.holder_id: event for event in events}
 
     def _policies_from(self, day: date) -> list[EpsilonPolicy]:
-        """Return the policy in force when ``day`` began and all later policies; empty if none was in force."""
+        """Return the policy in force when ``day`` began and all later policies; empty if none was in force then."""
         begin = day_begin(day)
         dates = [policy.approval.effective_from for policy in self.policies]
         if not dates or dates[0] >= day_begin(day + timedelta(days=1)):
@@ -388,7 +388,7 @@ class _Paper:
         return events
 
     def _hold(self, event: ConsentEvent, last: ConsentEvent, *, accepts_weaker: bool) -> None:
-        """Keep the person's previous promise for a consent on paper, unless they explicitly accept a weaker promise."""
+        """Keep the person's previous promise for a consent on paper, unless they explicitly accept a weaker one."""
         assert event.policy is not None and last.policy_id is not None, "every consent is given under a policy"
         kept = self.rule.policy(last.policy_id, last.level, last.recorded_at)
         epsilon = kept.epsilon(last.level)
@@ -452,7 +452,7 @@ def _answerer_problems(consent: PaperConsent, answered: Answering) -> Iterator[P
 
 
 def _declaration_problems(consent: PaperConsent, answered: Answering) -> Iterator[Problem]:
-    """Yield errors in a declaration of authority to agree for another person; they depend only on who answers."""
+    """Yield errors in a declaration of authority to consent for another person. They depend only on who answers."""
     rights = AUTHORITIES.get(answered.role, ())
     if consent.level == NOT_TAKING_PART and not consent.authority:
         return

@@ -59,7 +59,7 @@ def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
 
 
 def _name_reason(study: Study, *, high: float, average: float, low: float, reason: str) -> str:
-    """Return the reason for level names that promise more than their odds deliver; empty if no name does.
+    """Return the reason why level names promise more than their odds deliver; empty if no name does.
 
     Raises:
         ValidationError: a reason is needed but missing.
@@ -80,7 +80,7 @@ def _name_reason(study: Study, *, high: float, average: float, low: float, reaso
 
 
 def no_operator_check(study_id: int, acting_user: AbstractBaseUser) -> None:
-    """Keep operators, even superusers, from deciding on the study's ε. Raises ValidationError."""
+    """Prevent operators, even superusers, from deciding on the study's ε. Raises ValidationError."""
     if Membership.objects.filter(study=study_id, user_id=acting_user.pk, role=Role.OPERATOR).exists():
         raise ValidationError(_("You are an operator of this study. Only the ethics committee can decide on its ε."))
 
@@ -100,7 +100,7 @@ def epsilon_policy_propose(
     """Propose an ε policy.
 
     Args:
-        name_reason: why a level keeps its name although it promises more than its odds; shown to people.
+        name_reason: why a level keeps its name although it promises more than its odds deliver; shown to people.
         answer_by: the last day for an answer; by default in two weeks.
 
     Raises:
@@ -139,7 +139,7 @@ def epsilon_policy_approve(
     effective_from: datetime | None = None,
     conditions: str = "",
 ) -> EpsilonPolicyApproval:
-    """Give the last approval that a policy needs, so that it takes effect at once or later.
+    """Give the last approval that a policy needs, so that it takes effect immediately or later.
 
     Args:
         effective_from: when it takes effect; at once if None or earlier than now.
@@ -195,7 +195,7 @@ def proposal_approve(
     conditions: str = "",
     effective_from: datetime | None = None,
 ) -> EpsilonPolicyApproval | ConsentForm | None:
-    """Approve an ε policy or a consent form, which takes effect with the last approval that the quorum requires.
+    """Approve an ε policy or a consent form. It takes effect with the last approval that the quorum requires.
 
     Args:
         conditions: conditions of the approval, recorded and shown to operators; may be empty.

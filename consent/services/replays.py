@@ -69,7 +69,7 @@ def acts_lost(study: Study) -> Lost:
     return Lost(dict(rows), unrecordable, is_complete, consents)
 
 
-#: Names in lists for the rows of each chain of people's acts.
+# : Names used in lists for the rows of each chain of people's acts.
 ACTS = {ConsentEvent: "decision", Circumstance: "who answers", Disposal: "erasure"}
 
 
@@ -132,10 +132,10 @@ def _circumstances_apply(records: Iterable[Circumstance]) -> None:
 
 
 def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
-    """Append decisions, followed by another copy of what their holders have decided since the restore.
+    """Append decisions, followed by a copy of what their holders have decided since the restore.
 
     A decision is left out if it would give a weaker promise than the previous decision and the holder did not agree to
-    exactly that, because a restored database (possibly restored again since) could not show holders what they were
+    exactly that, because a restored database (possibly restored again later) could not show holders what they were
     giving up.
     """
     mine: dict[int, list[ConsentEvent]] = defaultdict(list)
@@ -150,7 +150,7 @@ def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
 
 
 def _consents_end(unknown: Iterable[ConsentEvent]) -> None:
-    """End consents of holders who later gave another consent that cannot be recorded.
+    """End consents of holders who later gave another consent, which cannot be recorded.
 
     The later consent may have been for stronger protection. The consent in the database is recorded as valid until that
     time, and the person who answers is asked again, like everyone whose consent has ended.
@@ -167,13 +167,13 @@ def _consents_end(unknown: Iterable[ConsentEvent]) -> None:
 
 
 def _weakens(event: ConsentEvent) -> bool:
-    """Return whether a decision to be appended gives a weaker promise without an agreement to exactly that."""
+    """Return whether a decision to be appended would weaken a promise without an agreement to exactly that."""
     last = promise_last(event.holder) if event.grants else None
     return last is not None and is_weaker_unsaid(event, last.event, EpsilonRule(event.study, timezone.now()))
 
 
 def _references_lost(row: Any) -> list[str]:
-    """Return the columns of a row that refer to rows that no longer exist or are newer than the row."""
+    """Return a row's columns that refer to rows that no longer exist or are newer than it."""
     gone = []
     for column, (model, moment) in _REFERENCES.items():
         key = getattr(row, column, None)

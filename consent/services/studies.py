@@ -24,7 +24,7 @@ _RESERVED_SLUGS = frozenset({"new"})
 
 
 def study_slug_check(slug: str) -> None:
-    """Check that a study with this short name would not have the same URL as one of the site's pages.
+    """Check that a study with this short name would not have the same URL as a page of the site.
 
     Raises:
         ValidationError: the URL is taken.
@@ -70,7 +70,7 @@ def study_begin(study: Study) -> None:
     """
     row_add(study)
     while is_noted(study.pk):
-        study.delete()  # this does not free its number
+        study.delete()  # this does not free the number
         study.save(force_insert=True)
     chains_begin(study.pk)
 
@@ -93,7 +93,7 @@ def study_open_check(study: Study) -> None:
 
 
 def is_study_fixed(study: Study) -> bool:
-    """Return whether holders can or once could decide, because a consent form and an ε policy are or were in force."""
+    """Return whether holders can or once could decide, that is, whether a form and an ε policy are or were in force."""
     return are_facts_fixed(study) and policy_in_force(study) is not None
 
 

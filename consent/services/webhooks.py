@@ -56,11 +56,11 @@ EVENTS: dict[str, str | Promise] = {
 }
 #: Sent only by the button on the page.
 TEST = "test"
-#: Number of delivery attempts, with doubling delays (17 hours in all) or the delay requested by the receiver.
+# : Number of delivery attempts, with doubling delays (17 hours in all) or with the delay that the receiver requests.
 TRIES = 10
 #: Longest delay between two attempts in seconds, even if the receiver requests more.
 _LONGEST = 86_400.0
-#: After this time another worker takes over a delivery from a worker that died.
+# : After this time, another worker takes over a delivery from a worker that died.
 _LEASE = timedelta(minutes=5)
 _AT_ONCE = 100
 #: How long deliveries stay on the page.
@@ -81,7 +81,7 @@ _REFUSED: dict[str, str | Promise] = {
 
 
 def event_send(event: str, study: Study, **facts: Any) -> None:
-    """Queue the event for the endpoints of ``study`` that want it, to be sent after the transaction has committed.
+    """Queue the event for the endpoints of ``study`` that subscribe to it, to be sent after the transaction commits.
 
     Args:
         event: one of :data:`EVENTS`.
@@ -217,7 +217,7 @@ def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: A
 
 @transaction.atomic
 def endpoint_remove(*, endpoint: WebhookEndpoint, acting_user: AbstractBaseUser) -> None:
-    """Remove an endpoint with its deliveries. Removing it again changes nothing."""
+    """Remove an endpoint with its deliveries. Removing it again has no effect."""
     if not WebhookEndpoint.objects.select_for_update().filter(pk=endpoint.pk).exists():
         return
     logger.info("User %s removed webhook %s of study %s.", acting_user.pk, endpoint.pk, endpoint.study_id)

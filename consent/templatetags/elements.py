@@ -1,4 +1,4 @@
-"""Tags and filters for all pages: sections, tables, odds, days, navigation, and texts about a study or another person.
+"""Tags and filters for all pages: sections, tables, odds, days, navigation, texts about a study or another person.
 
 The tags ``translate`` and ``blocktranslate`` are Django's. Inside :func:`consent.wording.third_person.in_third_person`
 they use a text's third person, if it has one.
@@ -57,7 +57,7 @@ def section(content: str, name: str, heading: str, kind: str = "stack", level: i
 def table(content: str, label: str = "", labelledby: str = "", kind: str = "") -> SafeString:
     """Return a table in a region named by `label` or by the text of the element with the id `labelledby`.
 
-    On a phone, columns whose head has the class `less` are hidden until *All columns* is ticked (components.css).
+    On a phone, columns whose header has the class `less` are hidden until *All columns* is ticked (components.css).
     """
     name, value = ("aria-labelledby", labelledby) if labelledby else ("aria-label", label)
     all_columns = ""
@@ -78,7 +78,7 @@ def _dots(first: int, end: int) -> str:
 
 @register.inclusion_tag("consent/icon_array.html")
 def icon_array(right: int) -> dict[str, Any]:
-    """Return an icon array of 100 guesses: right by chance, right beyond chance (up to ``right``), wrong."""
+    """Return an icon array of 100 guesses: right by chance, right beyond chance (up to ``right``), and wrong."""
     return {
         "right": right,
         "more": right - CHANCE,
@@ -91,7 +91,7 @@ def icon_array(right: int) -> dict[str, Any]:
 
 @register.filter
 def times_high(options: Iterable[Option], level: str) -> int:
-    """Return how many times more the study may learn at a level than at high protection."""
+    """Return how many times as much the study may learn at a level as at high protection."""
     return next(option.times_high for option in options if option.value == level)
 
 
@@ -176,7 +176,7 @@ def glossary_words(keys: str) -> list[tuple[str, str | Promise, str | Promise]]:
 
 @register.inclusion_tag("components/words.html")
 def words(keys: str) -> dict[str, Any]:
-    """Return the words with these keys, separated by spaces, each with a pop-up that explains it."""
+    """Return the words with these keys, separated by spaces, each with a pop-up explanation."""
     return {"words": glossary_words(keys)}
 
 
@@ -230,7 +230,7 @@ def text_of(study: Study, field: str) -> SafeString | str:
 
 @register.simple_tag
 def text_in(study: Study, field: str, language: str | None = None) -> SafeString | str:
-    """Return a study's text in a language that the reader chose, by default their own."""
+    """Return a study's text in a language that readers chose, by default their own."""
     text = study_text(study, field, language)
     if text.language == get_language():
         return text.text
@@ -256,7 +256,7 @@ def together_of(study: Study) -> str:
 
 
 class Translate(TranslateNode):
-    """Text on one line; a variable is translated in the same way as by Django."""
+    """Text on one line. Variables are translated as by Django."""
 
     def render(self, context: Context) -> SafeString | str:
         text = getattr(self.filter_expression.var, "literal", None)

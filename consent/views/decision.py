@@ -1,4 +1,4 @@
-"""Pages to read, choose, review and withdraw."""
+"""Pages on which holders read, choose, review and withdraw."""
 
 import math
 from contextlib import suppress
@@ -119,7 +119,7 @@ def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpRespo
     known = [(holder, holder_status(holder)) for holder in holders]
     usages = [usage_of(holder) for holder, _stands in known] if len(known) > 1 else []
     pairs = list(zip(known, usages, strict=False))
-    # The costs of releases about different people do not add up.
+    # Costs of releases about different people do not add up.
     own = [usage for (_holder, status), usage in pairs if not status.answering.represents]
     ceiling = settings.PERSON_CEILING
     context = {
@@ -134,7 +134,7 @@ def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpRespo
 
 
 def _card(holder: DataHolder, status: HolderStatus) -> str:
-    """Return a study's entry in the list of studies, about the person for whom the reader answers."""
+    """Return a study's entry in the list of studies, for the person for whom the reader answers."""
     represents = status.answering.represents
     context = {
         "study": holder.study,
@@ -161,7 +161,7 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         return redirect("consent:check", holder.study.slug)
     answer = answer_kept(request, holder)
     draft = _decision_form(holder, answer) if answer else None
-    # If a level's meaning has changed, it is no longer the holder's choice.
+    # If the meaning of a level has changed, it is no longer the holder's choice.
     is_complete = answer is not None and draft is not None and draft.is_valid()
     return _read(request, holder, form, chosen=answer["choice"] if answer and is_complete else None)
 
@@ -175,7 +175,7 @@ def _postpone(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_POST
 @holder_page
 def check_answer(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Store whether the first answer to a check question was right until it is counted; the response hides this."""
+    """Store whether the first answer to a check question was right, until it is counted; the response hides this."""
     form = None if holder.study.is_closed else _decision_form(holder)
     if form is None:
         return HttpResponse(status=204)
@@ -193,8 +193,7 @@ def check_answer(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Ask for confirmation of the submitted answer; without an answer, redirect to the form.
 
-    A withdrawal does not need a form; if the study is closed or asks something new, a separate page asks for
-    confirmation.
+    A withdrawal does not need a form. If the study is closed or has a new form, a separate page asks for confirmation.
     """
     answer = answer_kept(request, holder)
     status = holder_status(holder)
@@ -221,7 +220,7 @@ def declaration_form(holder: DataHolder, form: DecisionForm, data: Any = None) -
 def _check(
     request: HttpRequest, holder: DataHolder, form: DecisionForm, declaration: DeclarationForm | None, records: str
 ) -> HttpResponse:
-    """Return the page that repeats the valid form's answer and asks to declare authority or accept a weaker promise."""
+    """Return the page that repeats the valid form's answer, with a declaration of authority or a weaker promise."""
     chosen, last = form.chosen, form.last
     context = {
         "study": holder.study,
@@ -304,7 +303,7 @@ def _decided(holder: DataHolder) -> HttpResponse:
 
 
 def _is_recorded(holder: DataHolder, form: DecisionForm) -> bool:
-    """Return whether the decision in force was submitted by an earlier click of the same button."""
+    """Return whether the decision in force was submitted by an earlier click on the same button."""
     current = selectors.consent_current(holder)
     if current is None or not current.grants or not form.is_of_today:
         return False
@@ -357,7 +356,7 @@ def option_in_force(event: ConsentEvent) -> Option:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Explain a withdrawal, and carry it out."""
+    """Explain what a withdrawal does, and carry it out."""
     current = selectors.consent_current(holder)
     if current is not None and current.grants:
         if request.method != "POST":

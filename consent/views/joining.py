@@ -44,7 +44,7 @@ from consent.views.visits import (
 
 
 def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
-    """Redirect a closed study's link: to their choice for people who have decided, to a notice for everyone else."""
+    """Redirect the link of a closed study: people who have decided, to their choice; everyone else, to a notice."""
     if invitation.holder is None or consent_current(invitation.holder) is None:
         request.session["closed_study"] = invitation.study_id
         return redirect("closed")
@@ -53,7 +53,7 @@ def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
 
 
 def _page_kept(request: HttpRequest, holder: DataHolder) -> str:
-    """Return the page to confirm an answer that was sent too late, or to continue reading; empty without one."""
+    """Return the page for confirming an answer that was sent too late, or for reading on; empty if there is none."""
     if answer_kept(request, holder):
         return "consent:study" if answer_is_postponed(holder) else "consent:check"
     return "consent:erase" if erasure_kept(request, holder) else ""
@@ -68,7 +68,7 @@ def closed(request: HttpRequest) -> HttpResponse:
 
 
 def _opens_nothing() -> str:
-    """Return the message for every code that does not work, regardless of the reason."""
+    """Return the message shown for every code that does not work, for any reason."""
     return _(
         "This invitation doesn't work. It may have been mistyped or replaced by a newer one, or you may already have "
         "an account. Check it, sign in, or ask the people who invited you for a new one."
@@ -77,13 +77,13 @@ def _opens_nothing() -> str:
 
 @sensitive_variables("code")
 def _opened(request: HttpRequest, code: str) -> HttpResponse | None:
-    """Redirect to the page for a code; None for every code that does not work."""
+    """Redirect to the page for a code; None for all codes that do not work."""
     invitation = invitations.invitation_open(code=code, address=client_address(request))
     if invitation is not None and invitation.study.is_closed:
         return _closed(request, invitation)
     if invitation is None or invitation.holder is None:
         return None
-    # The session is new, because earlier sign-ins in this browser have nothing to do with this person.
+    # Start a new session, because earlier sign-ins in this browser have nothing to do with this person.
     visit_begin(request, invitation)
     return redirect(_page_kept(request, invitation.holder) or _page_first(invitation.holder), invitation.study.slug)
 
@@ -100,7 +100,7 @@ def _page_first(holder: DataHolder) -> str:
 def open_link(request: HttpRequest, code: str) -> HttpResponse:
     """Open an invitation's link. It always redirects, so that the code disappears from the address bar.
 
-    This also keeps the code out of the log, which contains the URLs of pages that respond with an error.
+    This also keeps the code out of the log, which contains the URLs of error pages.
     """
     try:
         opened = _opened(request, code)
@@ -116,7 +116,7 @@ def open_link(request: HttpRequest, code: str) -> HttpResponse:
 @sensitive_post_parameters("code")
 @require_http_methods(["GET", "HEAD", "POST"])
 def join(request: HttpRequest) -> HttpResponse:
-    """Ask for the code of an invitation, typed from paper. A wrong code stays in its field for correction.
+    """Ask for the code of an invitation, typed from paper. A wrong code stays in the field so that it can be corrected.
 
     A mistyped code counts as a failed attempt like any other.
     """
@@ -136,7 +136,7 @@ def join(request: HttpRequest) -> HttpResponse:
 @require_POST
 @own_page
 def stay(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
-    """Extend the visit and redirect back; respond to a script with the time when the visit ends."""
+    """Extend the visit and redirect back. Scripts get the time at which the visit ends."""
     visit = visit_of(request)  # extended by every page of the visit
     if visit is None or request.accepts("text/html"):
         following = request.POST.get("next", "")
@@ -177,7 +177,7 @@ def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse
 
 
 def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResponse:
-    """Sign in to the account; if it has a second factor, link it to the holder only after that factor was given."""
+    """Sign in to the account. If it has a second factor, link it to the holder only after that factor was given."""
     visit_forget(request)
     request.session.set_expiry(None)
     choice = reverse("consent:choice", args=[holder.study.slug])
@@ -205,7 +205,7 @@ def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResp
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def contact_way(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Store an address or a wish for letters, or delete either; redirect people with an account to its preferences."""
+    """Store or delete an address or a request for letters. Redirect people with an account to its preferences."""
     form = HolderAddressForm(request.POST if request.POST.get("way") == HolderAddress.Way.MAIL else None)
     if request.method == "POST" and (not form.is_bound or form.is_valid()):
         try:
@@ -225,7 +225,7 @@ def contact_way(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Request one reminder to decide, or discard the ticked answer; neither counts as a decision."""
+    """Request a single reminder to decide, or discard the ticked answer. Neither counts as a decision."""
     if holder.study.is_closed:
         return redirect("consent:choice", holder.study.slug)
     if "forget" in request.POST:
@@ -251,7 +251,7 @@ def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def _tell(holder: DataHolder, way: str, form: HolderAddressForm) -> str:
-    """Carry out a request and return the message about it."""
+    """Carry out a request and return a message about it."""
     if way == HolderAddress.Way.MAIL:
         mail.address_leave(holder=holder, email=form.cleaned_data["email"])
         return _("We have sent you an email. Open the link in it to confirm your address.")

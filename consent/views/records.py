@@ -123,7 +123,7 @@ def receipt_as_json(request: HttpRequest, events: list[ConsentEvent]) -> HttpRes
 @require_safe
 @holder_page
 def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Show the runs that used the holder's data, their publications, and the most that each can have cost them."""
+    """Show the runs that used the holder's data, their publications, and the most that each run can have cost them."""
     usage, status = usage_of(holder), holder_status(holder)
     option = option_in_force(status.current) if status.current is not None and status.grants else None
     context = {
@@ -133,7 +133,8 @@ def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "entries": timeline(usage.uses, results_of(holder.study)),
         "so_far": usage.right_guesses,
         "so_far_records": usage.right_record_guesses,
-        # After choosing a stronger level, people's records are not used if earlier releases already exceed that level.
+        # After people choose a stronger level, their records are not used if earlier releases already exceed that
+        # level.
         "limit": max(option.right_guesses, usage.right_guesses) if option else None,
     }
     return render(request, "consent/uses.html", context)
@@ -212,7 +213,7 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def _to(holder: DataHolder) -> Q:
-    """Return the condition for emails about the study to a holder's account, or to the address that they gave."""
+    """Return the condition for emails about the study to a holder's account or to the address that they gave."""
     left = Q(address__holder=holder)
     return left | Q(study=holder.study, user=holder.user_id) if holder.user_id else left
 
@@ -220,8 +221,8 @@ def _to(holder: DataHolder) -> Q:
 def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
     """Return the part of the account that is shown: the promise, and a public bound on what was spent.
 
-    The amount itself depends on the holder's records, so people who made a holder show it would learn something that no
-    release reveals. The bound depends only on public information and on the holder's choice; see docs/rights.md.
+    The amount itself depends on the holder's records, so someone who made a holder show it would learn something that
+    no release reveals. The bound depends only on public information and on the holder's choice; see docs/rights.md.
     """
     status = holder_status(holder)
     last = status.promise if status.grants else None
@@ -239,7 +240,7 @@ def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
 
 
 def _answers(row: CheckAnswers) -> dict[str, Any]:
-    """Return whether the holder's first answers were right, as long as this is stored."""
+    """Return whether the holder's first answers were right, for as long as this is stored."""
     answers = {key: bool(row.right >> place & 1) for place, key in enumerate(KEYS) if row.answered >> place & 1}
     return {"form_version": row.form.version, "first_answer_right": answers, "counted": row.counted}
 

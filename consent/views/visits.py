@@ -1,7 +1,8 @@
-"""Holders whom a request is about, determined by an account or by a visit with an invitation.
+"""Holders whom a request is about, as determined by an account or by a visit with an invitation.
 
-A visit ends some time after the last page. After that, the session only stores which invitation was used. So an answer
-that arrives too late is kept for the same person, without being shown to anyone, until the link is opened again.
+A visit ends some time after the last page view. After that, the session only stores which invitation was used, so that
+an answer that arrives too late can be kept for the same person, and not shown to anyone, until the link is opened
+again.
 """
 
 from collections.abc import Callable
@@ -39,7 +40,7 @@ _ANSWER_FIELDS = ("form_version", "policy_version", "promise", "choice", "record
 
 @dataclass(frozen=True)
 class Visit:
-    """Visit by invitation; ``is_over`` means that the person has to open the link again."""
+    """A visit by invitation; ``is_over`` means that the person has to open the link again."""
 
     invitation_id: int
     ends: datetime
@@ -89,7 +90,7 @@ def answer_keep(request: HttpRequest, holder_id: int) -> None:
 
 
 def withdrawal_keep(request: HttpRequest, holder: DataHolder) -> None:
-    """Store a submitted withdrawal as the answer of not taking part to the current form."""
+    """Store a submitted withdrawal as the answer "I do not take part" to the current form."""
     form, policy = consent_form_in_force(holder.study), policy_in_force(holder.study)
     last = promise_last(holder)
     data = {
@@ -103,7 +104,7 @@ def withdrawal_keep(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | None:
-    """Return the decision form's data that the holder sent (here or to decide later) but did not confirm, or None."""
+    """Return the decision form's data that the holder sent, here or to decide later, but did not confirm; or None."""
     answer = request.session.get(_ANSWER)
     return answer["data"] if answer and answer["holder"] == holder.pk else answer_draft_of(holder)
 
@@ -116,7 +117,7 @@ def answer_postpone(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def answer_is_postponed(holder: DataHolder) -> bool:
-    """Return whether the person wanted to decide later and so is redirected to all the information."""
+    """Return whether the person wanted to decide later, in which case they are redirected to all the information."""
     return answer_draft_of(holder) is not None
 
 
@@ -127,22 +128,22 @@ def answer_forget(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def erasure_keep(request: HttpRequest, holder: DataHolder) -> None:
-    """Store that the holder pressed the button for erasing records; they are asked again before anything is erased."""
+    """Store that the holder pressed the button to erase records. They are asked again before anything is erased."""
     request.session[_ERASURE] = holder.pk
 
 
 def erasure_kept(request: HttpRequest, holder: DataHolder) -> bool:
-    """Return whether the holder pressed that button after their visit had ended."""
+    """Return whether the holder pressed the erase button after their visit had ended."""
     return request.session.get(_ERASURE) == holder.pk
 
 
 def erasure_forget(request: HttpRequest) -> None:
-    """Delete that button press, so that the holder sees the button again."""
+    """Delete the stored press of the erase button, so that the holder sees the button again."""
     request.session.pop(_ERASURE, None)
 
 
 def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
-    """Return the holders for whom this session may decide; None without a sign-in or a visit by invitation.
+    """Return the holders for whom this session may decide; None if there is no sign-in or visit by invitation.
 
     This excludes holders whose guardian or proxy no longer answers.
     """
@@ -163,7 +164,7 @@ def acting_user(request: HttpRequest) -> User | None:
 
 
 def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator of views about all holders of a session. Everyone else is asked to sign in.
+    """Decorator for views about all holders of a session. Everyone else is asked to sign in.
 
     Every page extends a visit by invitation. People whose visit has ended are asked for the invitation again, and a
     late answer is kept for them. If an invitation no longer works, a page explains it.
@@ -209,7 +210,7 @@ def _late_answer_keep(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def holder_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator of views about one holder, found by the study's slug; responds with 404 to everyone else."""
+    """Decorator for views about one holder, found by the study's slug; responds with 404 to everyone else."""
 
     @own_page
     @wraps(view)

@@ -1,4 +1,4 @@
-"""Changes of a study's configuration in words, as shown on pages."""
+"""Changes to a study's configuration in words, as shown on pages."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -117,7 +117,7 @@ def changers(study: Study, *, sealed: bool = False) -> list[str]:
 
 
 def change_lines(changes: Iterable[Change]) -> list[ListedChange]:
-    """Return changes in words; this takes one query for each kind of object that they name."""
+    """Return changes in words, with one query for each kind of object that they name."""
     changes = list(changes)
     models = {model._meta.label_lower: model for model in recorded_models()}
     wanted: dict[type, set[str]] = {get_user_model(): {str(each.changed_by_id) for each in changes}}

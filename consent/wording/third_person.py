@@ -1,11 +1,11 @@
 """Third person: texts of pages, receipts and emails for someone who answers for another person.
 
-Guardians and proxies read “Anna Example's records” where everyone else reads “your records”. The text is chosen during
+Guardians and proxies read “Anna Example's records” where others read “your records”. The text is chosen during
 translation: by :func:`gettext` and :func:`gettext_lazy` of this module, and by the tags ``translate`` and
-``blocktranslate`` of every template (:mod:`consent.templatetags.elements`), but not by ``_("…")`` in other tags. So
-templates and services need each text only once, addressed to the reader. Each language, including English, has a
-catalogue ``person`` with the same texts about another person, whose name is ``%(person)s``. A text that this catalogue
-lacks is about the reader and stays unchanged.
+``blocktranslate`` of every template (:mod:`consent.templatetags.elements`), but not by ``_("…")`` in other tags.
+Templates and services therefore need each text only once, addressed to the reader. Each language, including English,
+has a catalogue ``person`` with the same texts about another person, whose name is ``%(person)s``. If a text is missing
+from this catalogue, it is about the reader and stays unchanged.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def in_third_person(person: str) -> Iterator[None]:
 
 @cache
 def texts_in(language: str) -> NullTranslations:
-    """Return the texts about another person in a language, or in the site's first language if there are none."""
+    """Return the third-person texts in a language, or in the site's first language if there are none."""
     languages = [translation.to_locale(each) for each in (language, settings.LANGUAGE_CODE)]
     return catalogue("person", settings.LOCALE_PATHS[0], languages)
 

@@ -1,4 +1,4 @@
-"""File of an encoder and its inputs. Texts are split into pieces of several tokens."""
+"""An encoder's file and its inputs. Texts are split into pieces of several tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_PIECES = 64
 
 
 class EncoderError(ValueError):
-    """Exception for an encoder that cannot be used, with the problem and the remedy, which pages translate."""
+    """Exception for an encoder that cannot be used. It states the problem and the remedy, which pages translate."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem} {remedy}")

@@ -96,7 +96,7 @@ class EncoderProcess:
             if block is not None:
                 vectors[places.start : places.stop] = block
                 continue
-            for place in places:  # one of these records ended the process; the others are still encoded
+            for place in places:  # one of these records ended the process; the others can still be encoded
                 alone = self._encoded(x[place : place + 1])
                 if alone is not None:
                     vectors[place] = alone[0]
@@ -118,7 +118,7 @@ class EncoderProcess:
             )
 
     def _encoded(self, block: NDArray[Any]) -> NDArray[Any] | None:
-        """Return the vectors of a block, or None if it ended the process, which is then replaced by a new process."""
+        """Return the vectors of a block, or None if it ended the process, in which case a new process replaces it."""
         size, seconds = len(block) * self.width * 4, PATIENCE * (START_TIME + self._record_time * len(block))
         try:
             frame_write(self._process.stdin, block)

@@ -62,7 +62,7 @@ def _softmax(graph: Graph, logits: str, count: int) -> str:
 
 
 def _neighbours(graph: Graph, x: str, estimator: KNeighborsClassifier) -> str:
-    """Return the share of each class among the nearest points; of equally near points, the first ones are used."""
+    """Return the share of each class among the nearest points; if several are equally near, the first ones are used."""
     points = estimator._fit_X
     stored = graph.cast(graph.constant(points), DOUBLE)
     products = graph.node("MatMul", x, graph.node("Transpose", stored, perm=[1, 0]))

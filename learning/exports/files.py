@@ -34,18 +34,18 @@ IMAGE, TEXT, VECTORS = "image", "text", "vectors"
 
 
 def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: EncoderFile | None = None) -> bytes:
-    """Return a model as ONNX, which maps the values of a row to the name of a class.
+    """Return a model as an ONNX file that maps the values of a row to the name of a class.
 
     Its inputs are described at `encoded`. Its outputs are ``label``, the name of the most likely class or of the class
     selected by the card's threshold, and ``probabilities``, double `(rows, classes)`. For a row that the schema does
-    not allow, they are "" and NaN. For outcomes other than classes, the output is ``values``, double `(rows, columns)`,
-    with the names of the columns in the metadata.
+    not allow, these are "" and NaN. For outcomes other than classes, the output is ``values``, double `(rows,
+    columns)`, with the names of the columns in the metadata.
 
     Args:
         schema: Schema of the values of a row.
         card: Stored in the file, with the schema.
         encoder: Encoder whose vectors are the model's input. The file contains the encoder and has its inputs; if the
-            encoder is too large, it is left out and the input is the vectors. A tokenizer is stored with the schema.
+            encoder is too large, it is left out and the vectors are the input. A tokenizer is stored with the schema.
     """
     graph = Graph()
     records, allowed = encoded(graph, schema, encoder, model.shape)
@@ -86,8 +86,8 @@ def encoded(
         encoder: Encoder whose vectors are requested, if any.
 
     Returns:
-        The encoded records, float `(rows, *shape)`, or bytes of texts; and whether the schema allows each record, bool
-        `(rows,)`.
+        The encoded records, float `(rows, *shape)` or the bytes of texts, and whether the schema allows each record,
+        bool `(rows,)`.
     """
     if encoder is not None and len(encoder.content) > MOST_CHAINED:
         return _all_allowed(graph, graph.input(VECTORS, FLOAT, shape))

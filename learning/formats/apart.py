@@ -1,4 +1,4 @@
-"""Reader for uploaded files in a separate process with limits, so that a file can only harm its own reader.
+"""Reader for uploaded files in a separate process with limits, so that a file can harm only its own reader.
 
 A malicious file may trick libraries into using all memory, running forever, or executing its content. Each file is
 therefore read in a process with limited memory and time, without access to the network, other programs or the site's

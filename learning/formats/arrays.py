@@ -170,7 +170,7 @@ def checked_holders(holders: Array, records: int, report: Report) -> list[str] |
 
 
 def _one_each(array: Array, kinds: str, name: str, records: int, problem: str, remedy: str, report: Report) -> bool:
-    """Return whether an array has one axis and values of these kinds. Report an error if it lacks one per record."""
+    """Return whether an array has one axis and values of these kinds, one per record; if not, report an error."""
     listed = array.dtype.kind in kinds and array.ndim == 1
     if not listed or len(array) != records:
         text = Sentence(problem, type=array.dtype, shape=array.shape, count=records)

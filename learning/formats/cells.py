@@ -25,7 +25,7 @@ from learning.formats.rows import ROWS, Balance, DataError, Report
 from learning.formats.schema import TabularSchema
 from learning.formats.values import Vector, blank_rows, cell, taken
 
-if TYPE_CHECKING:  # the import takes a tenth of a second, and most commands do not need it
+if TYPE_CHECKING:  # importing it takes a tenth of a second, and most commands do not need it
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -153,7 +153,7 @@ class FileRecords:
     Attributes:
         rows: Row number of each record, as counted by the program that created the file, and its cells: strings and
             numbers, with an empty string for unknown values.
-        count: Number of records that the file declares, at least 1.
+        count: Number of records declared by the file, at least 1.
         remarks: Remarks for the person who declares the columns.
         ordered_by: Time column in an extract from a health system, in which several rows of a person are combined into
             one. The columns of such a file depend on the data: columns not in the schema are ignored, and missing
@@ -219,7 +219,7 @@ def record_batches(
 
 
 def _fits(number: int, row: Sequence[object], columns: int, report: Report) -> bool:
-    """Return whether a row has no cells beyond the named columns; if it has, report an error."""
+    """Return whether a row has no cells beyond the named columns; report an error if it has any."""
     beyond = [value for value in row[columns:] if value != ""]
     if beyond:
         problem = Sentence(_("The row has a cell beyond the last named column: “%(value)s”."), value=shown(beyond[0]))
@@ -278,7 +278,7 @@ def _statistics(reader: str) -> Callable[[Path], FileRecords]:
 def _parts(
     read: Callable[..., Any], path: Path, count: int | None, labels: Mapping[str, Mapping[Any, str]]
 ) -> Iterator[list[object]]:
-    """Yield records in parts; if a file does not declare the number of records, they are read all at once."""
+    """Yield records in parts. If a file does not declare the number of records, they are all read at once."""
     start = 0
     while True:
         part = {"row_offset": start, "row_limit": _CHUNK} if count is not None else {}

@@ -396,7 +396,7 @@ class FeatureColumn(Protocol):
         ...
 
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
-        """Yield an error, the same that ``encode`` raises, for every value that the column does not allow."""
+        """Yield an error, the one that ``encode`` would raise, for every value that the column does not allow."""
         ...
 
     def notes(self, values: Sequence[object]) -> Notes:

@@ -86,7 +86,7 @@ class OneRecord:
                 raise DataError(problem, remedy, column=name)
 
     def moments(self, values: Sequence[object]) -> list[tuple[float, str] | None]:
-        """Return each record's sort value (a day or a number) and its notation; None if the value is neither."""
+        """Return each record's sort value (a day or a number) and how it was written; None if the value is neither."""
         return [_moment(value, self.written) for value in values]
 
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
@@ -168,7 +168,7 @@ def _values(
         unknown = missing[0] if missing else ""
         return [unknown if place < 0 else values[place % len(values)] for place in chosen.tolist()]
     count = np.bincount(owner[known], minlength=len(starts))
-    if rule == COUNT:  # each known value counts as 1, others as 0
+    if rule == COUNT:  # known values count as 1, others as 0
         return np.add.reduceat(np.array(values, np.int64), starts).tolist()
     present = [value for value, is_known in zip(values, known, strict=True) if is_known]
     if isinstance(column, TargetColumn):

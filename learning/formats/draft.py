@@ -62,7 +62,7 @@ _POINT, _COMMA = re.compile(r"[+-]?\d+\.\d+"), re.compile(r"[+-]?\d+,\d+")
 
 @dataclass(frozen=True)
 class Draft:
-    """Schema as a JSON document, possibly not yet valid, and remarks about facts that the file does not determine.
+    """Schema as a JSON document, possibly not yet valid, with remarks about questions that the file leaves open.
 
     ``facts`` describe the first records by column: the share of unknown values (``missing``), and either the five
     ``quantiles`` of numbers or the number of different ``values``. For private records they are secret.
@@ -84,7 +84,7 @@ def schema_draft(path: Path, *, private: bool = False) -> Draft:
 
 
 def schema_complete(document: dict[str, Any], public: dict[str, Any]) -> dict[str, Any]:
-    """Add the declarations in the schema of ``public`` records to the same columns of a private table's draft."""
+    """Add the declarations from the schema of ``public`` records to the same columns of a private table's draft."""
     declared = {each["name"]: each for each in public.get("columns", []) if each["role"] != "holder"}
     columns = [declared.get(each["name"], each) for each in document.get("columns", [])]
     if not any(each["name"] in declared for each in columns):
@@ -94,7 +94,7 @@ def schema_complete(document: dict[str, Any], public: dict[str, Any]) -> dict[st
 
 
 def _without_values(draft: Draft) -> Draft:
-    """Return the draft without anything that reveals a value of a record."""
+    """Return the draft without anything that reveals a record's values."""
     if _CLASSES in draft.remarks:  # the draft was made from the shapes of arrays
         return draft
     document = {name: value for name, value in draft.document.items() if name != "window"}
@@ -415,9 +415,9 @@ def _column(name: str, values: list[str], holder: str | None, label: str | None,
 
 
 def _is_identifier(name: str, values: Sequence[str], known: Sequence[str]) -> bool:
-    """Return whether numbers are identifiers, judging by the column's name, their notation, or their uniqueness.
+    """Return whether numbers are identifiers, judging by the column's name, their format, or their uniqueness.
 
-    Such numbers only number or identify records and say nothing about people. If they are codes, they have no order.
+    Such numbers merely count or identify records and say nothing about people. If they are codes, they have no order.
     """
     words = re.sub("([a-z])([A-Z])", r"\1 \2", name).lower()
     if _IDENTIFIER.search(words) or any(_CODE.fullmatch(value) for value in known):
@@ -529,7 +529,7 @@ def _in_order(value: str) -> tuple[int, float, str]:
 PERHAPS_VALUES = ("NA", "None")
 """Words for unknown values that are valid values of some columns, such as countries and complications."""
 _PLACES = 5
-#: A column is numeric if at least this many cells are numbers for each cell that is not, and this many differ.
+# : A column is numeric if it has at least this many numbers for each cell that is not a number, and this many differ.
 _FOR_EACH, _DIFFERENT = 4, 4
 #: A column is numeric if more than this many of its numbers are distinct, or at least one in this many is.
 _MORE_THAN_CODES, _FIFTH = 12, 5

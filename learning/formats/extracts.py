@@ -85,8 +85,8 @@ def named(code: str, unit: str) -> str:
 def condition_name(codings: Sequence[tuple[str, str]]) -> list[str]:
     """Return the names of the columns for a condition with one or several codes (system, code); order is irrelevant.
 
-    ICD codes are grouped by chapter. Without an ICD code, the name is the SNOMED code or, failing that, the code and
-    name of the alphabetically first system.
+    ICD codes are grouped by chapter. Without an ICD code, the name is the SNOMED code or, failing that, the
+    alphabetically first system's code and name.
 
     >>> condition_name([("http://snomed.info/sct", "44054006"), ("http://hl7.org/fhir/sid/icd-10", "I10")])
     ['condition: circulatory']

@@ -1,7 +1,7 @@
 """FHIR resources as facts about people: Patient, Observation and Condition, from a bundle, NDJSON, or a zip file.
 
 A resource is attributed to a patient only if it refers to that patient, by FHIR's rules for references. Resources that
-cannot be attributed, or that do not assert anything, are left out and counted with the reason.
+cannot be attributed, or that do not assert anything, are left out and counted along with the reason.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Resource(NamedTuple):
 
     @property
     def base(self) -> str:
-        """URL of the server that the resource came from; empty if the resource's own URL does not contain it."""
+        """URL of the resource's server; empty if the resource's own URL does not contain it."""
         found = _FULL_URL.fullmatch(_HISTORY.sub("", self.url))
         return found["base"].rstrip("/") if found else ""
 
@@ -158,7 +158,7 @@ class _Patients:
         return "", _UNKNOWN_PATIENT
 
     def _latest(self, name: str) -> tuple[str, str]:
-        """Return the patient that another patient was merged into, following any number of merges."""
+        """Return the patient into which another patient was merged, following any number of merges."""
         passed = {name}
         while name in self.merged:
             name, _reason = self._referred(self.merged[name], self.by_id[name])

@@ -89,7 +89,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".bmp")
 
 @dataclass(frozen=True)
 class Content:
-    """Uncompressed bytes of a file, and how much of the file itself has been read."""
+    """Uncompressed bytes of a file, along with how much of the file itself has been read."""
 
     stream: IO[bytes]
     position: Callable[[], int]
@@ -184,7 +184,7 @@ def _is_fhir(path: Path) -> bool:
 
 
 def extract_kind(names: list[str]) -> str:
-    """Return the kind of health system that an archive's files come from: ``OMOP``, ``FHIR``, or empty for neither.
+    """Return the kind of health system that produced an archive's files: ``OMOP``, ``FHIR``, or empty for neither.
 
     >>> extract_kind(["a/PERSON.csv", "a/measurement.csv"]), extract_kind(["Patient.ndjson"]), extract_kind(["a.csv"])
     ('OMOP', 'FHIR', '')

@@ -99,7 +99,7 @@ def windowed(values: npt.NDArray[np.float64], window: tuple[float, float]) -> np
 
 
 def _check(file: Any) -> None:
-    """Raise an error for attributes of the pixels that are not supported."""
+    """Raise an error for unsupported attributes of the pixels."""
     if floats := next((name for name in ("FloatPixelData", "DoubleFloatPixelData") if name in file), None):
         raise _not_handled(floats, "…")
     if "PixelData" not in file:
@@ -251,7 +251,7 @@ def image_arrays(
 
 
 def _count_others(archive: zipfile.ZipFile, entries: Sequence[Entry], report: Report) -> None:
-    """Count the files of an archive that are not read."""
+    """Count the files in an archive that are not read."""
     named = {entry.member for entry in entries}
     for name in archive.namelist():
         if not _is_visible(name) or name in named or name.lower().endswith(_TABLE_SUFFIXES):

@@ -1,7 +1,7 @@
 """Tables of the OMOP common data model as facts about people: `person`, `measurement` and `condition_occurrence`.
 
 If the extract has a table ``concept``, it defines the meaning of concept numbers. Rows that lack a person, concept or
-value, or cannot be read, are left out and counted with the reason.
+value, or cannot be read, are left out and counted along with the reason.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Row(NamedTuple):
     cells: dict[str, str]
 
     def required(self, name: str) -> str:
-        """Return the cell of a column that the table must have.
+        """Return the cell of a column that the table is required to have.
 
         Raises:
             DataError: The table has no such column.
@@ -79,7 +79,7 @@ class _Vocabulary(dict[str, _Concept]):
     """Concepts of the table ``concept`` by number."""
 
     def of(self, number: str) -> _Concept | None:
-        """Return the concept with this number. If the table lacks it, the number is its own name; 0 gives None."""
+        """Return the concept with this number. If the table lacks it, the number serves as its name; 0 gives None."""
         return None if number in _NONE else self.get(number) or _Concept("", number)
 
     def mapped(self, row: _Row, standard: str, source: str) -> _Concept | None:

@@ -48,7 +48,7 @@ FIRST = 5
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file according to its content, or else according to its name, or else “table” or “idx”.
+    """Return the format of a file according to its content or, failing that, its name; otherwise “table” or “idx”.
 
     Raises:
         DataError: The file cannot be opened, or has an unsupported format, which the error names.
@@ -116,7 +116,7 @@ def read_into(
     progress: Progress | None,
     report: Report,
 ) -> None:
-    """Pass the records that `read_file` would return to a keeper; errors are added to the report."""
+    """Pass the records that `read_file` would return to a keeper; add errors to the report."""
     followed, own = progress or silent, Report()
     with own.noting():
         kind = "table" if member else format_of(path)
@@ -177,7 +177,7 @@ def _arrays(
     report: Report,
     progress: Progress,
 ) -> dict[str, Array]:
-    """Return those requested arrays that a file contains."""
+    """Return the requested arrays that a file contains."""
     match kind:
         case "npz":
             arrays = npz_arrays(path, wanted, report)

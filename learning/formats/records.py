@@ -158,7 +158,7 @@ def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[s
 
 
 def _of_persons(schema: TabularSchema) -> set[str]:
-    """Return the columns used to combine and order a person's records; without them, each person has one record."""
+    """Return the columns used to combine and order a person's records; without them, people have one record each."""
     if schema.one_record is None or schema.holder is None:
         return set()
     return {schema.holder.name, *([schema.one_record.by] if schema.one_record.by else [])}
@@ -169,7 +169,7 @@ ABOVE = 20
 
 
 def declared_header(rows: Sequence[Sequence[str]], declared: Collection[str]) -> int | None:
-    """Return the index of the row with the names of declared columns: the first row, or a row of only such names."""
+    """Return the index of the row that names declared columns: the first row, or a row with only such names."""
     for place, row in enumerate(rows[:ABOVE]):
         names = [cell for cell in row if cell]
         named = sum(name in declared for name in names)
@@ -181,8 +181,8 @@ def declared_header(rows: Sequence[Sequence[str]], declared: Collection[str]) ->
 def header_place(rows: Sequence[Sequence[str]], declared: Collection[str] = ()) -> int:
     """Return the index of the header among the first rows, which may include empty rows and titles.
 
-    If no row contains the names of declared columns, the header is the first row that is too full to be a title. In a
-    table of several columns, a title fills one cell, or fewer than half of the columns.
+    If no row contains the names of declared columns, the header is the first row with too many cells to be a title. In
+    a table of several columns, a title fills one cell, or fewer than half of the columns.
 
     >>> header_place([["Study 7"], [], ["who", "age"], ["ada", "5"]])
     2

@@ -20,7 +20,7 @@ from common.spreadsheets import CsvWriter
 
 
 class DataError(ValueError):
-    """Error in data: its place (file, row, column), the problem, and the remedy.
+    """Error in data, with its place (file, row, column), the problem, and the remedy.
 
     ``row`` counts from 1, like line numbers in an editor; ``remedy`` is a sentence about what to do. Pages translate
     both if they are a ``Sentence`` or marked for translation.
@@ -156,7 +156,7 @@ _PLACES = 20
 
 @dataclass
 class LeftOut:
-    """Items that were left out for the same reason: their number, and the places of the first items in the file."""
+    """Items that were left out for the same reason: their number, and where in the file the first ones are."""
 
     count: int = 0
     places: list[int] = field(default_factory=list)
@@ -381,7 +381,7 @@ class Report:
     def add_rows(
         self, places: Iterable[int], problem: Callable[[int], str], remedy: Sentence | str, column: str | None = None
     ) -> None:
-        """Add an error for each of these records, numbered from 0; only errors that are stored get messages."""
+        """Add an error for each of these records, numbered from 0; only stored errors have messages."""
         for place in places:
             if len(self.faults) < MOST:
                 self.add(DataError(problem(place), remedy, row=place + 1, column=column))
@@ -390,7 +390,7 @@ class Report:
 
     @contextmanager
     def noting(self, file: Path | None = None) -> Iterator[None]:
-        """Add a DataError that is raised in this block, with this file if one is given."""
+        """Add a DataError that is raised in this block, including this file if one is given."""
         try:
             yield
         except DataError as error:

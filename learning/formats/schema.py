@@ -46,7 +46,8 @@ _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
 class TabularSchema:
     """Records of a table: CSV or Parquet, or arrays with a position for each number of an encoded record.
 
-    Instead of classes, the schema may declare another ``target``; columns with the role target then contain its parts.
+    Instead of classes, the schema may declare another ``target``; in that case, columns with the role ``target``
+    contain its parts.
 
     Without ``header``, columns are identified by their order. Lines that start with ``comment`` are skipped.
     ``decimal`` is the decimal mark of numbers in files. With ``one_record``, all records of a holder in a file are

@@ -48,7 +48,8 @@ def table_batches(
 ) -> Iterator[Batch]:
     """Yield the records of a CSV file, with the lines where they start; ``progress`` counts bytes.
 
-    Columns are found by their names in the header, in any order; without a header, by their order in the schema.
+    Columns are identified by their names in the header, in any order, or by their order in the schema if there is no
+    header.
     """
     with open_content(path, member) as content:
         check_beginning(content.stream)
@@ -117,7 +118,7 @@ class Lines:
         return not self._waiting
 
     def take_block(self) -> bytes:
-        """Return a block of whole lines that have not been read, and do not yield them; empty at the end."""
+        """Return a block of whole lines that have not been read, so that they are not yielded; empty at the end."""
         if not self._waiting:
             return next(self._blocks, b"")
         block = b"".join(self._waiting)
@@ -148,7 +149,7 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 class _WholeBlocks:
-    """Reader for blocks without unusual content, which are read column by column."""
+    """Reader for blocks with only common content, which are read column by column."""
 
     def __init__(self, schema: TabularSchema, names: list[str], wanted: set[str]) -> None:
         self._delimiter, self._comment = schema.delimiter, schema.comment.encode()
@@ -190,7 +191,7 @@ class _WholeBlocks:
         return columns, (before + 1 + np.flatnonzero(~is_blank)).tolist()
 
     def _is_usual(self, block: bytes, letters: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bool:
-        """Return whether Arrow either reads a block in the same way as this project or refuses it."""
+        """Return whether Arrow would either read a block in the same way as this project or refuse it."""
         returns = np.flatnonzero(letters == _RETURN)
         return bool(
             self._places

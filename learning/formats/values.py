@@ -16,7 +16,7 @@ from common.identities import spelling
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 
-if TYPE_CHECKING:  # the import takes a tenth of a second, and most commands do not need it
+if TYPE_CHECKING:  # importing it takes a tenth of a second, and most commands do not need it
     import pyarrow as pa
 
 #: Unlike forms, Python also accepts 1_000, digits of other scripts and nan as numbers.

@@ -1,4 +1,4 @@
-"""Learners, whose parameters are fixed at construction and whose method ``fit`` returns a model.
+"""Learners. Their parameters are fixed at construction, and their method ``fit`` returns a model.
 
 They are independent of privacy, so a learner can be a teacher or a student.
 """
@@ -33,7 +33,7 @@ _SEEDS = 2**32
 def parameter(
     default: int | float | bool, help: str, *, minimum: float | None = None, maximum: float | None = None
 ) -> Any:
-    """Return a field of a learner. Its type is the type of the default; its range includes both ends."""
+    """Return a field of a learner. Its type is that of the default; its range includes both ends."""
     return field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
 
 
@@ -83,7 +83,7 @@ class Model(ABC):
 
 @dataclass(frozen=True)
 class Parametrised(ABC):
-    """Common base of learners and students. Subclasses are frozen dataclasses with fields made by ``parameter``.
+    """Common base class of learners and students. Subclasses are frozen dataclasses with fields made by ``parameter``.
 
     Attributes:
         name: Key in the registry, in the database and in the API.
@@ -141,7 +141,7 @@ class Learner(Parametrised):
             return self._fit(x, y, classes=classes, seed=seed, progress=progress or silent)
 
     def quick(self) -> Learner:
-        """Return a faster replacement, for training dozens of models on a few hundred records while a person waits."""
+        """Return a faster replacement, used to train dozens of models on a few hundred records while a person waits."""
         return self
 
     @abstractmethod
@@ -228,8 +228,8 @@ def augment(
     """Return the images, followed by ``copies`` copies of each, rotated and shifted at random.
 
     ``images`` is ``(n, height, width)`` or ``(n, height, width, channels)``; the result has ``n * (1 + copies)``
-    images. Angles are uniform up to ``rotation`` degrees in either direction, shifts up to ``shift`` of the image's
-    height and width. Pixels are interpolated linearly, and pixels from outside the image are 0.
+    images. Angles are uniform up to ``rotation`` degrees in either direction, and shifts are uniform up to ``shift`` of
+    the image's height and width. Pixels are interpolated linearly, and pixels from outside the image are 0.
 
     >>> images = np.eye(4)[np.newaxis]
     >>> augmented = augment(images, copies=2, rotation=7.5, shift=0.07, seed=1)

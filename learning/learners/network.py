@@ -25,7 +25,7 @@ Layers = TypeVar("Layers", bound=nn.Module)
 
 _SHAPE = "record_shape"
 _FILTERS, _HIDDEN = 32, 100
-# Small enough to keep the activations in a core's cache, which is four times as fast as 1,000 at once.
+# Small enough to keep the activations in a core's cache, which makes this four times as fast as with 1,000 at once.
 _PREDICTION_BATCH = 64
 
 
@@ -61,7 +61,7 @@ class Network(nn.Module):
 
 
 class ImageModel(Model, Generic[Layers]):
-    """Trained network for images, on the device where it was trained."""
+    """Trained network for images. It stays on the device on which it was trained."""
 
     def __init__(self, network: Layers, classes: int, shape: tuple[int, ...]) -> None:
         super().__init__(classes, shape)
@@ -138,7 +138,7 @@ def train_network(
     optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
     steps = max(1, len(images) // batch)
     for epoch in range(1, epochs + 1):
-        # Batches of nearly equal size are never too small for batch norm.
+        # Batches of nearly equal size, so that none is too small for batch norm.
         for chosen in torch.randperm(len(images), generator=generator).to(device).tensor_split(steps):
             loss = nn.functional.cross_entropy(network(images[chosen]), labels[chosen])
             optimiser.zero_grad()

@@ -1,1 +1,1 @@
-"""Mechanisms, one package each: the questions asked by a method, and the holders asked. Does not import Django."""
+"""Mechanisms, one package each: a method's questions, and the holders asked. Does not import Django."""

@@ -31,7 +31,7 @@ Fault = tuple[str, str]
 
 
 class ChoicesError(ValueError):
-    """Exception for choices that are not possible; ``faults`` contains their names and the reasons."""
+    """Exception for choices that are not possible. ``faults`` contains their names and the reasons."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__(" ".join(message for _name, message in faults))
@@ -49,7 +49,7 @@ class Choice:
         values: The possible values, each with its label.
         kinds: The possible kinds with their own parameters, by name.
         parameters: Name of the choice that holds the kind's parameters; if empty, they are stored with the kind's name.
-        optional: Whether None can also be chosen, which leaves the choice to a public rule.
+        optional: Whether None is allowed, which leaves the choice to a public rule.
         unset: Description of that rule.
         percent: Whether forms show a share in per cent.
         only_if: The values of other choices, by name, that this choice requires.
@@ -114,7 +114,7 @@ _TYPES = {bool: "true or false", dict: "an object", str: "a text"}
 
 
 def choice(default: Any, label: str, help: str = "", **described: Any) -> Any:
-    """Return a dataclass field for :meth:`Choices.described`, whose type is its annotation.
+    """Return a dataclass field for :meth:`Choices.described`. The type of the choice is the field's annotation.
 
     With the default None, the choice is optional, or required if ``optional`` is False.
     """

@@ -117,14 +117,14 @@ class Draws:
 class PartRelease:
     """Public release of a part of a question.
 
-    ``arrays`` are stored in a file. ``rows`` (Q,) of the public points, ``labels`` (Q,), None where a query was
-    rejected, and any ``counts`` (Q, C) are stored as queries. ``reinforced`` (Q,) marks a student's own labels, if the
-    mechanism allows any. ``content`` describes the release in the register.
+    ``arrays`` are stored in a file. ``rows`` (Q,) of the public points, ``labels`` (Q,) with None for rejected queries,
+    and any ``counts`` (Q, C) are stored as queries. ``reinforced`` (Q,) marks a student's own labels, if the mechanism
+    allows any. ``content`` describes the release in the register.
 
     ``charges`` are the charges per person in each budget of the plan, in μ², if they follow from the release and are
     the same for all; None if each answer contains its own charges. If charges differ within a budget, ``classes``
-    contains the charge of each charging class, and ``charges`` the growth of the largest charge within the budget.
-    Budgets in ``exhausted`` can no longer pay for the next query.
+    contains the charge of each charging class, and ``charges`` contains the increase of the largest charge within the
+    budget. Budgets in ``exhausted`` can no longer pay for the next query.
     """
 
     size: int
@@ -187,9 +187,9 @@ class Question(Protocol):
         ...
 
     def bounds(self, part: slice) -> list[float] | None:
-        """Return the largest charge of a part to any person under each promise of the plan, in μ². Public information.
+        """Return the largest charge of a part to any person under each promise of the plan, in μ². Public.
 
-        None if the part charges nobody, because an earlier part has already charged them for it.
+        The result is None if the part charges no one, because an earlier part has already charged them for it.
         """
         ...
 
@@ -201,8 +201,8 @@ class Question(Protocol):
         If the release contains a common charge for all people in a budget, ``group`` (H,) replaces ``charge``: it is
         the budget or charging class of each person. ``records`` are :class:`Records`, or another input.
 
-        If only these people are asked (``alone``), they may answer several steps in a row, each using the
-        previous release. The noise of these releases is then drawn here, and nobody sees them before the commit.
+        If only these people are asked (``alone``), they may answer several steps in a row, each using the previous
+        release. The noise of these releases is then drawn here, and no one sees them before the commit.
         """
         ...
 
@@ -221,7 +221,7 @@ def content_digest(arrays: Arrays, text: str = "") -> str:
 
 
 def named(prefix: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
-    """Return the arrays with ``prefix`` and a dot before each name.
+    """Return the arrays, with ``prefix`` and a dot before each name.
 
     >>> list(named("state", {"step": np.array(1)}))
     ['state.step']

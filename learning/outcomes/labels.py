@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _EXPONENTIAL_STEPS = 2.0**30
-_LEAST = 0.02  # lower bound, because steps would be unbounded if the model were certain of every public point
+_LEAST = 0.02  # lower bound, because steps would be unbounded if the model was certain of every public point
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Labels(Target):
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Every combination of labels, by its code; None if there are too many, with more than seven labels.
+        """Every combination of labels, by its code; None if there are too many (with more than seven labels).
 
         >>> Labels(("ill", "old")).categories
         ('–', 'ill', 'old', 'ill, old')

@@ -1,4 +1,4 @@
-"""Outcome of a record: its target, the loss used to learn it, and the answers of models with their evaluation."""
+"""Outcome of a record: its target, the loss used to learn it, and the answers of models and their evaluation."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Evaluation:
     """Evaluation of predictions on test records.
 
     Attributes:
-        measures: The first measure decides whether a model is worth publishing: its interval must lie above the value
+        measures: The first measure decides whether a model is worth publishing: its interval must be above the value
             for predictions that do not use the records.
         curve: Points of a curve, each a dictionary of numbers; empty if the outcome has no curve.
     """
@@ -190,7 +190,7 @@ class Target(Outcome):
         """Return the codes (n,) of targets, given an array (n,) of numbers for each name in `parts`."""
 
     def allowed(self, part: str, values: Floats) -> NDArray[np.bool_]:
-        """Return whether each number (n,) is possible for this part of a target; by default, yes or no."""
+        """Return whether each number (n,) is possible for this part of a target. By default, it must be yes or no."""
         del part
         return (values == 0) | (values == 1)
 

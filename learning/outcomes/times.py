@@ -98,8 +98,8 @@ class Times(Target):
     """Time from 0 to an event, or until the end of a person's follow-up.
 
     ``ends`` are the ends of the hazard intervals. The last one is the end of the timeline, where people who have not
-    had the event are censored. A code is twice the position on the timeline, counted in steps of 1/2²⁰ of its length,
-    plus one if the event happened.
+    had the event are censored. A code is twice the position on the timeline (in steps of 1/2²⁰ of its length), plus one
+    if the event happened.
 
     >>> times = Times((30, 90, 365), "days")
     >>> [times.written(code) for code in times.coded([np.array([182.5, 400.0]), np.array([1.0, 1.0])]).tolist()]
@@ -181,7 +181,7 @@ class Times(Target):
         return graph.node("Exp", sums)
 
     def answers(self, predictions: Floats) -> list[Any]:
-        """Return the time when half of all such people will have had the event; None if it is beyond the timeline."""
+        """Return the time when half of all such people have had the event; None if it is beyond the timeline."""
         known = np.hstack([np.ones((len(predictions), 1)), predictions])
         ends = np.append(0.0, self.ends)
         answers: list[float | None] = []
@@ -260,7 +260,7 @@ class Times(Target):
         )
 
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        """Draw events that are evenly spread within their intervals."""
+        """Draw events that are spread evenly within their intervals."""
         left = self.predictions(scores)
         interval = (draws.random((len(scores), 1)) > 1 - left).sum(axis=1)
         ends = np.append(0.0, self.ends)
@@ -273,7 +273,7 @@ class Times(Target):
 def concordance(risks: Floats, times: Floats, events: Bools) -> Estimate:
     """Return Harrell's C: the share of pairs of known order in which the earlier event has the higher risk.
 
-    Equal risks count half. The interval assumes a normal distribution, with the variance of a ratio of U-statistics
+    Equal risks count as half. The interval assumes a normal distribution, with the variance of a ratio of U-statistics
     computed from each person's pairs (Hoeffding 1948).
     """
     people = len(times)
@@ -321,7 +321,7 @@ def kaplan_meier(times: Floats, events: Bools, moments: Floats, *, before: bool 
 def brier_scores(survival: Floats, times: Floats, events: Bools, moments: Floats) -> Floats:
     """Return squared errors `(n, m)` of predicted survival at these times, weighted for censoring (Graf et al. 1999).
 
-    People censored before a time have weight 0 at that time. The others represent them: their weight is 1 divided by
+    People censored before a time have weight 0 at that time. The others represent them, so their weight is 1 divided by
     the share of people followed for that long, according to Kaplan and Meier. The mean of a column is the Brier score.
 
     Args:

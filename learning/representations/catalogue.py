@@ -252,7 +252,7 @@ class Patches(Whitened):
 
 @dataclass(frozen=True)
 class Embedding(Whitened):
-    """Columns that are already an embedding, centred (and whitened on request).
+    """Columns that are already an embedding, centred and, on request, whitened.
 
     >>> points = np.random.default_rng(0).normal(size=(50, 3))
     >>> Embedding().fit(points).transform(points).shape
@@ -301,7 +301,7 @@ class Encoded(Embedding):
 
 @dataclass(frozen=True)
 class LearnedNetwork(Whitened):
-    """Inner layer of a small network trained on the public points without labels, whitened.
+    """Inner layer, whitened, of a small network trained on the public points without labels.
 
     >>> images = np.random.default_rng(0).random((60, 8, 8))
     >>> LearnedNetwork(steps=2).fit(images).transform(images).shape  # a component for every 20 public points
@@ -340,7 +340,7 @@ class LearnedNetwork(Whitened):
 
 @dataclass(frozen=True)
 class Words(Whitened):
-    """Words and word parts in texts, weighted by how rare they are in the public texts, with reduced dimension.
+    """Words and word parts in texts, weighted by their rarity in the public texts, with reduced dimension.
 
     >>> texts = np.random.default_rng(0).integers(97, 100, (60, 20)).astype(np.uint8)
     >>> Words().fit(texts).transform(texts).shape
@@ -370,7 +370,7 @@ class Words(Whitened):
 
 @dataclass(frozen=True)
 class StudentLayer(Whitened):
-    """Inner layer of an earlier round's student, whitened, optionally with the oriented wavelets of images.
+    """Inner layer of an earlier round's student, whitened, and optionally the oriented wavelets of images.
 
     The student learned only from releases, so its layers are public. layers: see `layers_of`, up to the inner layer.
     """

@@ -2,8 +2,8 @@
 
 The network learns to distinguish pairs, a point and one of its nearest public neighbours, each changed at random, from
 all other points of a batch (InfoNCE: van den Oord et al. 2018, Chen et al. 2020; with neighbours as pairs: Dwibedi et
-al. 2021). Images are rotated and shifted; in table rows, some columns are replaced by those of another row (Bahri et
-al. 2022). Neighbours are determined in the usual representation. On a CPU with one thread, the same points and seed
+al. 2021). Images are rotated and shifted. In rows of tables, some columns are replaced by those of another row (Bahri
+et al. 2022). Neighbours are determined in the usual representation. On a CPU with one thread, the same points and seed
 give the same network.
 """
 

@@ -89,7 +89,7 @@ class ColumnEncoder:
 class ClippedColumnEncoder(ColumnEncoder):
     """Numbers clipped at each column's public quantiles, so that a few wrong public values do not affect the spread.
 
-    Values are clipped at three times the distance between the 5 % and 95 % quantiles beyond these, and at the range of
+    Values are clipped beyond the 5 % and 95 % quantiles at three times the distance between them, and at the range of
     the public values. If the two quantiles are equal, only the range applies.
 
     >>> encoder = ClippedColumnEncoder.fit(np.arange(101.0)[:, None] / 100)
@@ -133,8 +133,8 @@ class ClippedColumnEncoder(ColumnEncoder):
 class ThresholdEncoder:
     """Features that are 1 above a threshold of a column and 0 otherwise; their weighted sum can follow any curve.
 
-    Thresholds are spread evenly over a column's distinct public values, so that a few large values among many zeros get
-    their own thresholds. A column with two values needs no threshold and gets none.
+    Thresholds are spread evenly over a column's distinct public values, so that a few large values among many zeros
+    also get thresholds. A column with two values needs no threshold and gets none.
 
     columns, thresholds: `(width,)`, the column of each feature, and the value above which it is 1.
 
@@ -218,8 +218,8 @@ MOST_COMPONENTS = 1040
 """Largest number of coordinates for which the product of two points stays below 2²⁴."""
 
 _UNIT = 2.0**12  # steps per unit of a projected coordinate
-_FARTHEST = 2.0**20  # in steps, where projected coordinates are clipped: 1040 squares stay below 2⁵³
-_POINTS_PER_COMPONENT = 20  # with fewer, small variances mostly describe these points
+_FARTHEST = 2.0**20  # in steps; projected coordinates are clipped there, so that 1040 squares stay below 2⁵³
+_POINTS_PER_COMPONENT = 20  # with fewer, small variances mostly describe just these points
 _LEAST_SHARE = 1e-3  # share of the floor below which a variance is treated as 0
 _WITHIN = 99.9  # percentage of public coordinates that are not clipped in Euclidean geometry
 
@@ -318,7 +318,7 @@ def standardising_matrix(features: Floats, units: Floats, *, exponent: float, fl
 
 
 def evening_matrix(features: Floats, units: Floats, *, floor: float) -> Floats:
-    """Return all principal components of public points, each divided by the root of its variance plus a floor.
+    """Return all principal components of public points, each divided by the square root of its variance plus a floor.
 
     Columns with two values (including thresholds) are treated as 0 and 1, so that rare values stay small; all other
     columns are standardised first.

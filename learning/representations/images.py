@@ -5,8 +5,8 @@ float32.
 
 *Oriented wavelets* measure each direction in each part of an image, at two scales. Gabor filters (Daugman 1985) are
 pairs of a cosine and a sine. The modulus of a pair is the strength of lines of one direction and width, independent of
-their exact position. Its square root is used, because a bold stroke should count little more than a fine one. Roots are
-summed over cells, and the pixels themselves over blocks. Nothing is learned: the size of the images determines the
+their exact position. Its square root is used, because a bold stroke should count for little more than a fine one. Roots
+are summed over cells, and the pixels themselves over blocks. Nothing is learned: the size of the images determines the
 filters.
 
 *Whitened patches* (Coates, Ng 2011): every patch of an image is normalised to the same mean and contrast, whitened like
@@ -46,12 +46,12 @@ _STEP = 2.0**12  # unit of rounded responses, so that the sum of a pair's square
 _ROOT = 64.0  # steps per unit of the root of a modulus
 
 _SIDE = 6  # side of a patch; smaller in images of fewer than 8 pixels
-_REGIONS = 3  # along each side of an image
+_REGIONS = 3  # number of regions along each side of an image
 _CONTRAST = 10  # added to the variance of a patch, in squared levels, to avoid magnifying noise in even parts
 _FLOOR = 0.1  # added to the variances of patches when they are whitened
 _DRAWN = 50_000  # patches used for whitening
-_LARGEST_SUM = 2.0**23  # bound of the sums in float32; as much again is reserved for rounding
-_PATCH_BATCH = 16  # images at a time, so that similarities fit a processor's cache
+_LARGEST_SUM = 2.0**23  # bound of the sums in float32; the same amount again is reserved for rounding
+_PATCH_BATCH = 16  # number of images processed at a time, so that similarities fit into a processor's cache
 
 
 class Pixels:
@@ -106,7 +106,7 @@ def square_sums_in_graph(
     sides: tuple[int, int] | None = None,
     stride: int | None = None,
 ) -> str:
-    """Add the nodes of `square_sums`; if the `sides` of the maps are given, the rest at the edge is a smaller part."""
+    """Add the nodes of `square_sums`. With the `sides` of the maps given, the rest at the edge forms a smaller part."""
     kernel = [side] * 2 if isinstance(side, int) else list(side)
     missing = [0, 0] if sides is None else [-length % each for length, each in zip(sides, kernel, strict=True)]
     ones = graph.constant(np.ones((channels, 1, *kernel), np.float32))
@@ -233,7 +233,7 @@ class PatchEncoder:
 
     @classmethod
     def fit(cls, public: NDArray[np.floating], *, filters: int, threshold: float, seed: int) -> PatchEncoder:
-        """Draw patches of public images; those that are not even are whitened and used as filters.
+        """Draw patches of public images, without those of uniform brightness, and use them as filters after whitening.
 
         Args:
             public: `(n, *shape)` images.
@@ -342,7 +342,7 @@ def _filters(wavelengths: tuple[float, ...]) -> Floats:
         for angle in np.pi * np.arange(ORIENTATIONS) / ORIENTATIONS:
             phase = 2.0 * np.pi * (x * np.cos(angle) + y * np.sin(angle)) / wavelength
             even = bell * np.cos(phase)
-            even -= bell * even.sum() / bell.sum()  # even brightness is not a line
+            even -= bell * even.sum() / bell.sum()  # uniform brightness is not a line
             odd = bell * np.sin(phase)
             filters += [even / np.linalg.norm(even), odd / np.linalg.norm(odd)]
     return np.array(filters)

@@ -86,7 +86,7 @@ def convolve(maps: NDArray[Number], filters: NDArray[Number], *, stride: int = 1
 def square_sums(
     maps: NDArray[Number], side: int | tuple[int, int], whole: bool = True, stride: int | None = None
 ) -> NDArray[Number]:
-    """Return sums over squares of `side`; the rest at the right and lower edge forms smaller parts or is dropped.
+    """Return sums over squares of `side`. The rest at the right and lower edges forms smaller parts or is dropped.
 
     >>> square_sums(np.arange(9.0).reshape(1, 1, 3, 3), 2)
     array([[[[ 8.,  7.],
@@ -105,7 +105,7 @@ def square_sums(
 
 
 def max_pool(maps: NDArray[Number], side: int) -> NDArray[Number]:
-    """Return the largest number in each square of `side`; the rest at the right and lower edge is dropped."""
+    """Return the largest number in each square of `side`; the rest at the right and lower edges is dropped."""
     if torch := _torch():
         return torch.nn.functional.max_pool2d(torch.from_numpy(maps), side).numpy()
     return _windows(maps, (side, side), side).max(axis=(4, 5))

@@ -26,7 +26,7 @@ _BATCH = 4096
 
 @dataclass(frozen=True)
 class Representation(ABC):
-    """Way to describe points. Subclasses are frozen dataclasses with fields made by `learners.learner.parameter`.
+    """A way to describe points. Subclasses are frozen dataclasses with fields made by `learners.learner.parameter`.
 
     name: name in stored runs.  label: human-readable name.  images, texts, encoded: whether points must be images,
     texts or vectors of an encoder.  statement: what the operator must confirm before using it, or empty.  costly:
@@ -82,7 +82,7 @@ class Representation(ABC):
 
 
 class FittedRepresentation:
-    """Representation with the public statistics that it was fitted on; it never changes."""
+    """Representation with the public statistics on which it was fitted. It never changes."""
 
     def __init__(self, representation: Representation, encoder: PointEncoder, coordinates: Coordinates) -> None:
         self.representation, self.encoder, self.coordinates = representation, encoder, coordinates
@@ -118,7 +118,7 @@ class FittedRepresentation:
         return self.coordinates.to_graph(graph, self.encoder.to_graph(graph, points))
 
     def state(self) -> Arrays:
-        """Return all numbers by name; with its name and parameters, they reproduce the representation."""
+        """Return all numbers by name; together with its name and parameters, they reproduce the representation."""
         encoder = {f"encoder.{name}": array for name, array in self.encoder.state().items()}
         coordinates = {f"coordinates.{name}": array for name, array in self.coordinates.state().items()}
         return {"kind": np.array(self.encoder.kind), **encoder, **coordinates}

@@ -1,4 +1,4 @@
-"""Words and word parts of texts, which are hashed, weighted by how rare they are in public texts, and reduced.
+"""Words and word parts of texts, which are hashed, weighted by their rarity in public texts, and reduced.
 
 A text's runs of 3 to 5 bytes, its words and its pairs of words are found by arithmetic on its bytes (ASCII capitals are
 treated as lower-case letters). Each is assigned to one of `BUCKETS` (feature hashing, Weinberger et al. 2009). Buckets

@@ -26,7 +26,7 @@ DOMAIN = "ipate-sites-1"
 
 
 class Refused(ValueError):
-    """Refusal of a site or a hub to act. The message says what was refused, and how to proceed.
+    """Refusal of a site or a hub to act. The message says what was refused and how to proceed.
 
     Attributes:
         sentence: The message, which pages translate.
@@ -183,7 +183,7 @@ class QuestionDocument(Document):
 
 @dataclass(frozen=True)
 class Endorsement(Document):
-    """A site's confirmation, signed by the site, that it was sent the question with this digest."""
+    """Signed confirmation by a site that it received the question with this digest."""
 
     kind: ClassVar[str] = "endorsement"
     question: str

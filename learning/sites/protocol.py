@@ -289,7 +289,7 @@ def lattice_of(roster: Roster, question: QuestionDocument) -> Lattice:
 
 
 def total_spread(roster: Roster, question: QuestionDocument) -> float:
-    """Return the standard deviation of the noise of each number in the total, which is at least the one charged for."""
+    """Return the standard deviation of the noise of each number in the total, at least the one used for charges."""
     return lattice_of(roster, question).spread * math.sqrt(len(question.participants))
 
 

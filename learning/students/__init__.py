@@ -1,6 +1,7 @@
 """Students by name: models that learn from releases about public points, which never uses any budget.
 
-They see releases, but no accounts or private records. All learners of labels are also students. Does not import Django.
+Students see only releases, never accounts or private records. All learners of labels are also students. Does not import
+Django.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _CONVOLUTIONS = 3
 """Number of convolutions of a network that is not deep."""
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
-_WEAK = 0.5  # factor of the strong moves
+_WEAK = 0.5  # factor for the strong moves
 _WARM_UP = 0.25
 _WEIGHT_DECAY = 0.01
 _NOTED = 100
@@ -66,7 +66,7 @@ class Moves:
         )
 
     def __call__(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Move every image of `(n, channels, height, width)` randomly and independently; pixels from outside are 0.
+        """Move every image of `(n, channels, height, width)` randomly and independently; pixels from outside become 0.
 
         Moves are drawn on the generator's device.
         """
@@ -160,7 +160,7 @@ def initialise(layers: nn.Sequential, generator: torch.Generator) -> None:
 
 @torch.no_grad()
 def normalise(layers: nn.Sequential, pixels: torch.Tensor) -> None:
-    """Compute batch norm statistics from the original images, because those of moved images with holes differ."""
+    """Compute batch norm statistics from the original images, because moved images with holes have different ones."""
     for layer in layers:
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             layer.reset_running_stats()
@@ -230,10 +230,11 @@ def train_consistently(
     progress: Progress,
     checkpoint: TrainingCheckpoint = UNKEPT,
 ) -> ConsistencyModel:
-    """Minimise the cross entropy of predictions on strongly moved images against posteriors on weakly moved images.
+    """Minimise the cross entropy between predictions on strongly moved images and posteriors on weakly moved ones.
 
-    Half of each batch are points with informative counts, the other half any points. A posterior above the threshold is
-    treated as certain; an uncertain one is learned unchanged if there are counts, and otherwise ignored.
+    Half of each batch consists of points with informative counts, and the other half of any points. A posterior above
+    the threshold is treated as certain; an uncertain one is learned unchanged if there are counts, and otherwise
+    ignored.
 
     Args:
         x: Images of the public points.

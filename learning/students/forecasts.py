@@ -1,8 +1,8 @@
 """Forecasts of a student's results after a planned vote, from public points only.
 
-*Votes by every holder.* If few people vote, most single labels can be wrong although the student is right, because it
-learns from all counts together. The vote is therefore simulated: public points stand in for records, their noisy counts
-are processed by `refine`, and the refined labels are compared with the true ones.
+*Votes by every holder.* If few people vote, most single labels can be wrong even though the student is right, because
+it learns from all counts together. The vote is therefore simulated: public points stand in for records, their noisy
+counts are processed by `refine`, and the refined labels are compared with the true ones.
 
 *Votes by teachers.* Plans are compared: labels or counts, few teachers or many. Half of some labelled points stand in
 for people and train a few teachers, each on as many records as a real teacher has. They vote on public points, with the
@@ -67,8 +67,9 @@ def student_forecast(
 ) -> Forecast:
     """Forecast the share of public points whose label after `refine` is right after one round of plain votes.
 
-    More than 2,000 queries are represented by a sample, with the noise reduced as if the other queries were averaged. A
-    student that learns from refined labels is hardly ever worse than these, so a small share justifies a warning.
+    More than 2,000 queries are represented by a sample, with the noise reduced as if the other queries were averaged.
+    Students that learn from refined labels are hardly ever less accurate than the labels, so a small share justifies a
+    warning.
 
     Args:
         queries: `(Q,)` positions among the public points, in the order in which they are asked.
@@ -77,7 +78,7 @@ def student_forecast(
         n_classes: Number of classes, at least 2.
         sample: Labelled public points; each public point is assumed to have the class of the nearest one. Without a
             sample, the points are put into clusters. Clusters are easier to distinguish than classes, so the forecast
-            then only shows how much survives the noise.
+            then shows only how much survives the noise.
     """
     every, rng = np.asarray(queries, np.int64), np.random.default_rng(0)
     probe = evenly(every, LOOKED_AT)

@@ -92,7 +92,7 @@ class Releases:
     def weights(self) -> Floats:
         """Reliability of a label, `(Q,)` from 0 to 1: how far the most likely class is above chance.
 
-        It is 0 if the largest count leads by less than a standard deviation of the noise, because such labels are
+        It is 0 if the largest count leads by less than a standard deviation of the noise, because such labels are mere
         noise.
         """
         if self.classes == 1:
@@ -101,7 +101,7 @@ class Releases:
         return np.where(self.margins < _LEAST_MARGIN, 0.0, above)
 
     def averaged(self, probabilities: Floats) -> Floats:
-        """Return the expected shares of the voters `(Q, C)` if public points have these probabilities `(P, C)`."""
+        """Return the expected shares `(Q, C)` of the voters if public points have these probabilities `(P, C)`."""
         return probabilities[self.rows] if self.reach is None else self.reach @ probabilities
 
     def score(self, probabilities: Floats) -> float:
@@ -122,7 +122,7 @@ class Releases:
         return Releases(self.rows[places], self.counts[places], self.sigma[places], reach)
 
     def split(self, share: float, seed: int) -> tuple[Releases, Releases]:
-        """Return a part to learn from, and a random `share` of the points that is held out for evaluation."""
+        """Return a part to learn from, and a random `share` of the points, which is held out for evaluation."""
         order = np.random.default_rng(seed).permutation(len(self))
         held_out = round(len(self) * share)
         return self.among(np.sort(order[held_out:])), self.among(np.sort(order[:held_out]))
@@ -270,7 +270,7 @@ _LOG_SCALES = (-5.0, 2.0)
 def choose(
     candidates: Mapping[str, Teach], points: npt.NDArray[np.floating], releases: Releases, *, seed: int
 ) -> tuple[str, dict[str, float]]:
-    """Return the candidate with the best score on a fifth of the releases, after learning from the others.
+    """Return the candidate with the best score on a fifth of the releases after learning from the rest.
 
     It uses no private records and no test points, so it costs nothing.
 
@@ -288,7 +288,7 @@ def choose(
 
 
 def fit_to_releases(probabilities: Floats, held_out: Releases) -> Calibration:
-    """Return the calibration of a model that agrees best with releases it has not learned from.
+    """Return the model calibration that agrees best with releases that the model has not learned from.
 
     Labels and probabilities have no noise and are scored by -log p. Counts of voters have noise of a known σ, so they
     are scored by the quadratic score of `Releases.score`, which noise leaves unbiased, in units of this noise and of

@@ -34,8 +34,9 @@ class Shares(Student):
 
     The shares of a neighbourhood are averages, so averages of predictions are compared with them (learning from label
     proportions, Quadrianto et al. 2009). The fit maximises the quadratic score of the counts (`Releases.score`), with
-    points weighted by noise. The score is linear in the counts, so noise leaves its gradient unbiased; dividing by
-    noisy sums of few voters would not. The ridge penalty with the best score on held-out releases is used.
+    points weighted by noise. The score is linear in the counts, so noise leaves its gradient unbiased, which would not
+    be the case after dividing by noisy sums of few voters. The ridge penalty with the best score on held-out releases
+    is used.
     """
 
     name: ClassVar[str] = "shares"
@@ -100,7 +101,7 @@ class Shares(Student):
 
 
 def _usual(releases: Releases) -> Floats:
-    """Return each point's expected voters `(Q,)`, from the sums of other points within its reach, or else of all."""
+    """Return each point's expected voters `(Q,)`, from the sums of other points within its reach or else of all."""
     sums = releases.counts.sum(axis=1)
     usual = np.full(len(releases), sums.mean())
     if releases.reach is not None:
@@ -120,7 +121,7 @@ def _weights(releases: Releases) -> Floats:
 
 
 def _pulled_back(releases: Releases, gradient: Floats, points: int) -> Floats:
-    """Return the gradient `(P, C)` with respect to the points' probabilities, given that for their averages."""
+    """Return the gradient `(P, C)` with respect to the points' probabilities, given the gradient for their averages."""
     if releases.reach is not None:
         return releases.reach.T @ gradient
     back = np.zeros((points, gradient.shape[1]))

@@ -1,4 +1,4 @@
-"""Conversion of releases about neighbourhoods or single points into probabilities of all public points.
+"""Conversion of releases about neighbourhoods or single points into probabilities for all public points.
 
 The public points within the radius of a query represent the people who were asked.
 """
@@ -81,7 +81,7 @@ def neighbourhoods(
 
 
 def refine(coordinates: NDArray[np.number], releases: Releases, *, seed: int) -> Releases:
-    """Return probabilities of every public point, from its own release, if any, and from all others.
+    """Return probabilities for every public point, from its own release (if any) and from all others.
 
     The prior is a softmax regression on the coordinates, fitted to the shares of all neighbourhoods (`Shares`), and the
     likelihood comes from the point's own counts. The regression averages the noise of many releases, and separates the
@@ -117,7 +117,7 @@ def refine(coordinates: NDArray[np.number], releases: Releases, *, seed: int) ->
 
 
 def smooth(coordinates: NDArray[np.number], releases: Releases, voters: float) -> Releases:
-    """Return probabilities of every public point, from noisy counts of some of them.
+    """Return probabilities for every public point, from noisy counts of some of them.
 
     Counts before noise are modelled as a Gaussian process over the graph of nearest neighbours (Zhu, Ghahramani and
     Lafferty 2003, "Semi-supervised learning using Gaussian fields"): along an eigenvector of its Laplacian with

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingCheckpoint:
-    """Storage for the progress of a training run, which is found again if the same training is repeated.
+    """Storage for the progress of a training run, which is found again when the same training is repeated.
 
     Attributes:
         load: Return the last saved state, or None. A state that cannot be read is ignored, and training restarts.
@@ -65,7 +65,7 @@ class Student(Parametrised):
     ) -> Model:
         """Learn from all public points ``(P, …)`` and the releases about some of them.
 
-        The same arguments give the same model on the same machine, also after resuming from a checkpoint. No private
+        The same arguments give the same model on the same machine, even after resuming from a checkpoint. No private
         data is used, so learning again costs nothing. Raises ValueError if nothing was released or arrays do not match.
         """
         seed_check(seed)
@@ -100,7 +100,7 @@ def learn_labels(
 
 
 class CategoriesModel(Model):
-    """Model of the categories of a target, with predictions like those of the target's own models.
+    """Model of a target's categories, with predictions like those of the target's own models.
 
     Its file is the file of the model; the run stores the target.
     """

@@ -63,7 +63,7 @@ _LATE = gettext_noop("%(sites)s did not answer in time.")
 _FEW = gettext_noop("Too few sites are left: %(why)s")
 _REFUSED = gettext_noop("This site has refused and no longer takes part in the run: %(why)s")
 _RENEWED = gettext_noop("The key of %(sites)s was replaced after this run was proposed. Propose it again.")
-#: Seconds between a worker's requests to the hub: at the start and after news, and at most.
+# : Seconds between a worker's requests to the hub: at the start and after news, and the maximum.
 _PAUSE, _PAUSES = 0.1, 1.0
 
 
@@ -148,7 +148,7 @@ class JointAsking(Asking, ABC):
 
 
 class HubAsking(JointAsking):
-    """Steps of a run at its hub, which asks no people itself."""
+    """Steps of a run at its hub, which does not ask anyone itself."""
 
     def is_agreed(self, run: Run) -> bool:
         if run.joint.dropped:
@@ -401,7 +401,7 @@ class SiteAsking(JointAsking):
 
 
 def _room_check(run: Run, bounds: Sequence[float]) -> None:
-    """Refuse a question charged to all people of a group if unused answers have already used up the group's budget.
+    """Refuse a question that charges all people of a group if unused answers have already used up the group's budget.
 
     If people are charged for their own contributions, their accounts ensure this limit.
     """
@@ -411,7 +411,7 @@ def _room_check(run: Run, bounds: Sequence[float]) -> None:
 
 
 def _in_force_check(run: Run) -> None:
-    """Raise RunError if the key of a site was replaced after the run was proposed, which ends the run."""
+    """Raise RunError to end a run if a site's key was replaced after the run was proposed."""
     alliance = run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     now, proposed = alliance.document, run.joint.document.alliance
@@ -449,7 +449,7 @@ class SiteLedger:
 
     Attributes:
         run: The site's run; for commits, it must be locked by :func:`training.engine.commits.spending`.
-        charges: Charges of the site's people for the whole part; None if nothing will be committed.
+        charges: Charges to the site's people for the whole part; None if nothing will be committed.
         costs: The public charge recorded for each of the plan's promises, in μ².
         bounds: The most that anyone with each promise can have been charged, in μ²; public.
         content: The content of the register entry for the question.

@@ -55,7 +55,7 @@ def hub_document(alliance: Alliance, kind: type[AnyDocument], text: Mapping[str,
 
 
 def document_text(document: Any) -> str:
-    """Return the canonical JSON of an object, whose digest is signed."""
+    """Return the canonical JSON of an object; its digest is signed."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -129,7 +129,7 @@ def vector_load(name: str) -> bytes:
 
 
 def points_digest(dataset: Dataset) -> str:
-    """Return the SHA-256 of a dataset's public points, regardless of anything else in its file."""
+    """Return the SHA-256 of a dataset's public points, ignoring everything else in its file."""
     return content_digest({"x": arrays_load(dataset.artifact, "x")["x"]})
 
 

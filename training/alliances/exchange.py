@@ -217,7 +217,7 @@ def exchange(alliance: Alliance) -> bool:
 
 
 def answer_send(question: JointQuestion, vector: bytes) -> None:
-    """Send the site's answer, using the same bytes each time. Raises Unreachable."""
+    """Send the site's answer, with the same bytes every time. Raises Unreachable."""
     alliance = question.joint.alliance
     path = f"runs/{_key(question.joint)}/answers/{question.number}"
     headers = {CONTENT: question.answer_content.encode().hex(), SIGNATURE: question.answer_signature}
@@ -232,7 +232,7 @@ def total_fetch(question: JointQuestion) -> bytes:
 
 
 def _joints(alliance: Alliance, named: Collection[str] = ()) -> list[JointRun]:
-    """Return the runs to include in messages; runs that ended long ago are included only if they are ``named``."""
+    """Return the runs to include in messages. Runs that ended long ago are included only if they are ``named``."""
     recent = timezone.now() - _PAST
     return [
         joint
@@ -293,7 +293,7 @@ def _ended_report(why: str) -> dict[str, Any]:
 
 
 def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Collection[str]) -> bool:
-    """Store proposals that were not taken up or declined here, not even during the request to the hub."""
+    """Store proposals that have not been taken up or declined here, checking again after the request to the hub."""
     with transaction.atomic():
         held = Alliance.objects.select_for_update().get(pk=alliance.pk)
         known = set(known) | {_key(joint) for joint in _signed(held)}
@@ -410,7 +410,7 @@ def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
         row.total_content, row.total_signature = message["total"]["content"], message["total"]["signature"]
     is_lost = row.sent_at is not None and message["answered"] is not None and not (row.ended or row.total_content)
     if is_lost and joint.alliance.own_name not in message["answered"]:
-        row.sent_at = None  # the hub was restored from a backup, so it gets the same bytes again
+        row.sent_at = None  # the hub was restored from a backup, so send it the same bytes again
     elif row.pk and before == (row.pk, row.endorsements, row.ended, row.total_content):
         return False
     row.moved_at = timezone.now()
@@ -477,9 +477,9 @@ def exchange_answer(site: AllianceSite, received: Any) -> dict[str, Any]:
 
 
 def _hearing_note(alliance: Alliance) -> None:
-    """Restart measuring the silence of sites if the hub has heard from none of them for a while.
+    """Restart measuring how long sites have been silent if the hub has not heard from any of them for a while.
 
-    In this case the hub or its network was probably unavailable.
+    In that case, the hub or its network was probably unavailable.
     """
     now = timezone.now()
     last = alliance.sites.aggregate(last=Max("last_contact"))["last"]
@@ -488,11 +488,11 @@ def _hearing_note(alliance: Alliance) -> None:
 
 
 def silent_sites(question: JointQuestion) -> list[str]:
-    """Return the sites that an open question is waiting for and that were silent for `SITES_PATIENCE` seconds.
+    """Return the sites that an open question is waiting for and that have been silent for `SITES_PATIENCE` seconds.
 
     Silence is measured from the last message about the question, the site's last signed contact, or the end of the last
-    time when the hub heard from no site, whichever is latest. While the hub hears from no site, none is considered
-    silent.
+    period in which the hub heard from no site, whichever is latest. While the hub hears from none of the sites, none of
+    them counts as silent.
     """
     now, pending_sites = timezone.now(), question.pending_sites
     alliance = question.joint.alliance
@@ -610,7 +610,7 @@ def total_content(joint: JointRun, number: int) -> bytes:
 
 
 def joint_of(alliance: Alliance, key: str) -> JointRun | None:
-    """Return a run at the alliance's hub by its random number, which is its primary key there."""
+    """Return a run at the alliance's hub by its random number, which is its primary key on the hub."""
     try:
         return _signed(alliance).filter(run=UUID(key)).first()
     except ValueError:
@@ -618,7 +618,7 @@ def joint_of(alliance: Alliance, key: str) -> JointRun | None:
 
 
 def json_of(body: bytes) -> Any:
-    """Return the JSON that a site has sent. Raises Refused."""
+    """Parse JSON that a site has sent. Raises Refused."""
     try:
         return json.loads(body)
     except ValueError as error:

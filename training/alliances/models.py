@@ -97,7 +97,7 @@ class Alliance(Recorded):
 
     @property
     def open_proposals(self) -> list[str]:
-        """Numbers of the runs proposed by the hub that were neither taken up nor declined here."""
+        """Numbers of the runs proposed by the hub that have been neither taken up nor declined here."""
         return [number for number, proposal in self.proposals.items() if not proposal.get("declined")]
 
     @property
@@ -204,7 +204,7 @@ class JointRun(models.Model):
 
 
 class JointQuestion(models.Model):
-    """Question to sites, as stored on one side: signed, endorsed, answered, and closed with or without a total."""
+    """Question to the sites, as stored on one side, with its signature, endorsements, answers and outcome."""
 
     joint = models.ForeignKey(JointRun, on_delete=models.CASCADE, related_name="questions")
     number = models.PositiveIntegerField()

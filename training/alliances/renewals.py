@@ -104,7 +104,7 @@ def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseU
 
 
 def key_register(alliance: Alliance, site: AllianceSite, key: str) -> None:
-    """Store the new key of a site that has sent its code; storing it again changes nothing. Raises Refused."""
+    """Store the new key of a site that has sent its code. Storing it again has no effect. Raises Refused."""
     alliance = _held(alliance)
     waiting = alliance.renewal
     if waiting.get("site") != site.name or waiting["key"] not in ("", key):
@@ -179,7 +179,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
 
 
 def _sign_with_new_key(alliance: Alliance, before: AllianceDocument) -> dict[str, str]:
-    """Sign and return the new document with the pending key, which from then on is the only key of the site."""
+    """Sign and return the new document with the pending key, which then becomes the site's only key."""
     site, key = alliance.renewal["site"], alliance.renewal["key"]
     document = replace(before, sites={**before.sites, site: key})
     renewed_site(before, document)
@@ -195,7 +195,7 @@ def _sign_with_new_key(alliance: Alliance, before: AllianceDocument) -> dict[str
 
 
 def identity_renew(*, alliance: Alliance, invitation: str, acting_user: AbstractBaseUser) -> str:
-    """Register the current key at the hub with the code that the hub has issued; return the key's fingerprint.
+    """Register the current key at the hub with the code that the hub issued; return the key's fingerprint.
 
     Raises:
         ValidationError: The invitation is not for this alliance, or the hub cannot be reached or refuses.
@@ -213,7 +213,7 @@ def identity_renew(*, alliance: Alliance, invitation: str, acting_user: Abstract
 
 
 def own_renewal(alliance: Alliance) -> KeyRenewal | None:
-    """Return the key that a site would register now, if it differs from its key in the current document."""
+    """Return the key that a site would register now, if it differs from the key in the current document."""
     if alliance.is_hub or not alliance.is_signed:
         return None
     own, known = public_key(identity(alliance)), alliance.document.sites[alliance.own_name]

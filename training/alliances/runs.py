@@ -88,7 +88,7 @@ def joint_run_propose(
     else:
         fields.setdefault("student_learner", suggested_student(alliance.terms["schema"]["kind"]).name)
     if fields["method"] == Run.Method.SGD:
-        fields["batch_size"] = 1  # each step is a separate question
+        fields["batch_size"] = 1  # every step is a separate question
     fields["private_dataset"] = people_of_sites(alliance.study, alliance.terms["schema"])
     run = run_propose(study=alliance.study, acting_user=acting_user, alliance=alliance, **fields)
     joint = JointRun(run=run, mode=mode, sites=chosen)
@@ -158,10 +158,10 @@ def _proposal_open(alliance: Alliance, number: str) -> dict[str, Any]:
 
 @transaction.atomic
 def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractBaseUser) -> None:
-    """Decline a run proposed by the hub, and notify the hub, which ends the run. Declining again changes nothing.
+    """Decline a run proposed by the hub, and notify the hub, which ends the run. Declining again has no effect.
 
     Raises:
-        ValidationError: There is no such proposal, or it was taken up, so that the run must be cancelled instead.
+        ValidationError: There is no such proposal, or it was taken up, in which case the run must be cancelled instead.
     """
     held = Alliance.objects.select_for_update().get(pk=alliance.pk)
     if number not in held.proposals or held.left_at is not None:
@@ -241,7 +241,7 @@ _NOT_OURS = gettext_noop("The hub's model cannot be used: %(why)s")
 
 
 def is_taught_elsewhere(run: Run) -> bool:
-    """Return whether the model of a run comes from a hub."""
+    """Return whether a run's model comes from a hub."""
     alliance = run.alliance
     return alliance is not None and not alliance.is_hub and method_of(run).outcome == MethodOutcome.MODEL
 

@@ -15,7 +15,7 @@ from training.models import Alliance, JointRun, Run
 class Participant:
     """Site of an alliance for display on a page; times are None if they are unknown on this side.
 
-    ``waits`` means at the hub that the site has joined but has not confirmed a new key yet.
+    At the hub, ``waits`` means that the site has joined but has not confirmed a new key yet.
     """
 
     name: str
@@ -57,7 +57,7 @@ def hub_fingerprint(alliance: Alliance) -> str:
 
 @dataclass(frozen=True)
 class AwaitedSite:
-    """Site whose answer a run's open question is waiting for.
+    """Site that has yet to answer a run's open question.
 
     Attributes:
         name: Name in the alliance.
@@ -75,7 +75,7 @@ class AwaitedSite:
 
 
 def pending_sites(run: Run) -> list[AwaitedSite]:
-    """Return the sites that the open question of a joint run is waiting for, as far as known on this side."""
+    """Return the sites that the open question of a joint run is waiting for, as far as this side knows."""
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
     question = None if joint is None or run.has_ended else joint.questions.filter(closed_at=None).first()
     if joint is None or run.alliance is None or question is None or (question.is_endorsed and not run.alliance.is_hub):
@@ -100,7 +100,7 @@ class Left:
 
 
 def left_without(run: Run, name: str) -> Left:
-    """Return the sites that a joint run would still ask without this one."""
+    """Return the sites that a joint run would still ask without the given one."""
     alliance = run.alliance
     assert alliance is not None, "a run across sites"
     names = [each for each in run.joint.participants if each != name]
@@ -109,7 +109,7 @@ def left_without(run: Run, name: str) -> Left:
 
 @dataclass(frozen=True)
 class QuestionRow:
-    """Question to sites for display on a page.
+    """Question to the sites, for display on a page.
 
     Attributes:
         number: Number of the question in its run.

@@ -117,7 +117,7 @@ def code_owner(alliance: Alliance, code: str) -> AllianceSite:
 
 @transaction.atomic
 def site_register(*, alliance: Alliance, code: str, key: str) -> AllianceSite:
-    """Store the public key of a site that has sent its code; sending the same key again changes nothing.
+    """Store the public key of a site that has sent its code; sending the same key again has no effect.
 
     A key that would replace another one is pending until an operator of the hub confirms it.
 
@@ -143,7 +143,7 @@ def site_register(*, alliance: Alliance, code: str, key: str) -> AllianceSite:
 
 @transaction.atomic
 def alliance_sign(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Alliance:
-    """Sign an alliance at its hub after all sites have registered. Signing again changes nothing.
+    """Sign an alliance at its hub after all sites have registered. Signing again has no effect.
 
     Raises:
         ValidationError: A site has not registered yet.
@@ -214,7 +214,7 @@ EMPTY = gettext_noop("The records of a joint run stay at its sites, so there are
 def alliance_connect(
     *, study: Study, invitation: str, acting_user: AbstractBaseUser, certificate: str = ""
 ) -> Alliance:
-    """Register a study at the hub that has invited it, without joining the alliance or informing people yet.
+    """Register a study at the hub that invited it, without joining the alliance or informing people yet.
 
     Args:
         study: The site's study.
@@ -323,7 +323,7 @@ def alliance_add_to_form(*, alliance: Alliance, acting_user: AbstractBaseUser) -
 
 @transaction.atomic
 def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Alliance:
-    """Join an alliance; the site's signature is sent at the next contact. Joining again changes nothing.
+    """Join an alliance; the site's signature is sent at the next contact. Joining again has no effect.
 
     Raises:
         ValidationError: The consent form in force does not describe the alliance, records differ, or the site has left.
@@ -373,7 +373,7 @@ def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser | None) 
 
 
 def alliance_contact(pk: str | int) -> None:
-    """Exchange news with an alliance's hub, such as notice that this site has left; if that fails, log the error."""
+    """Exchange news with an alliance's hub, such as notice that this site has left. Log the error if that fails."""
     alliance = Alliance.objects.select_related("study").get(pk=pk)
     try:
         exchange(alliance)
@@ -393,11 +393,11 @@ def proposal_document(alliance: Alliance, number: str) -> dict[str, Any]:
 
 
 def alliances_contact() -> None:
-    """Ask the hubs of all alliances of this installation for news, and wake the runs that are waiting for it.
+    """Ask the hubs of all alliances of this installation for news, and wake the runs that are waiting for news.
 
-    A hub that does not answer does not delay the others; its alliance shows the reason and since when. A hub that a run
-    has just asked is skipped. After this site has left an alliance, its hub is asked until it has been notified, but
-    for at most a month.
+    A hub that does not answer does not delay the others; its alliance shows the reason and how long this has lasted. A
+    hub that a run has just asked is skipped. After this site has left an alliance, its hub is asked until it has been
+    notified, but for at most a month.
     """
     now = timezone.now()
     heard = now - timedelta(seconds=settings.SITES_INTERVAL / 2)
@@ -406,7 +406,7 @@ def alliances_contact() -> None:
 
 
 def former_hubs_ask() -> None:
-    """Ask hubs of alliances that have ended here whether they have withdrawn models or tables still offered here."""
+    """Ask the hubs of alliances that ended here whether they have withdrawn models or tables still offered here."""
     model = Q(runs__students__isnull=False, runs__students__withdrawn_at=None)
     table = Q(runs__result__isnull=False, runs__result__withdrawn_at=None)
     _hubs_ask(Alliance.objects.filter(model | table, left_at__isnull=False).distinct())
@@ -429,7 +429,7 @@ def _hubs_ask(alliances: QuerySet[Alliance]) -> None:
 
 
 def notify_silences() -> None:
-    """Notify operators once about each question for which sites are silent, and about hubs that do not answer a run."""
+    """Notify operators once about each question held up by silent sites, and about hubs that do not answer a run."""
     before = timezone.now() - timedelta(seconds=settings.SITES_SILENCE)
     open_questions = JointQuestion.objects.filter(closed_at=None, moved_at__lt=before, silence_is_known=False)
     for question in open_questions.filter(joint__run__alliance__own_name="").select_related(

@@ -153,7 +153,7 @@ class Hub:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until a program may ask again after this process's requests failed; people need not wait."""
+        """Seconds until a program may ask again after this process's requests have failed; people need not wait."""
         return max(self._pause(method).seconds_left for method in ("GET", "POST", "PUT"))
 
     def _pause(self, method: str) -> Backoff:
@@ -232,7 +232,7 @@ def _problem(content: bytes, otherwise: str) -> str:
 
 
 def wait_most() -> float:
-    """Return for how many seconds a worker keeps asking the hub before it does other work."""
+    """Return the number of seconds for which a worker keeps asking the hub before it does other work."""
     return settings.SITES_WAIT
 
 
@@ -342,7 +342,7 @@ def invitation_write(alliance: Alliance, code: str, address: str) -> str:
 
 
 def invitation_read(text: str) -> tuple[str, uuid.UUID, str]:
-    """Return the hub's URL, the alliance's number and the code from an invitation. Raises ValidationError."""
+    """Return the hub's URL, the alliance's number and the code contained in an invitation. Raises ValidationError."""
     address, _mark, rest = text.strip().partition(_MARK)
     key, _dot, code = rest.partition(".")
     parts = urlsplit(address)
@@ -359,5 +359,5 @@ def invitation_read(text: str) -> tuple[str, uuid.UUID, str]:
 
 
 def code_digest(code: str) -> str:
-    """Return the SHA-256 of a code, the only thing that a hub stores about it."""
+    """Return the SHA-256 of a code, which is all that a hub stores of it."""
     return hashlib.sha256(code.encode()).hexdigest()

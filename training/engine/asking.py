@@ -94,7 +94,7 @@ class Asking:
         if shard is not None and not are_shards_done(run):
             shards_send(run)
             return False
-        self.questions.warm(run)  # before the lock, because this computes only from releases but can take long
+        self.questions.warm(run)  # outside the lock, because this only reads releases but can take long
         return self._held(run, self._batch_at_once if shard is None else self._batch_end)
 
     def _held(self, run: Run, act: Callable[[Run], bool]) -> bool:
@@ -214,7 +214,7 @@ def released_of(run: Run, question: Question, release: PartRelease, bounds: Sequ
 
 
 def charges_of_answers(people: People, answers: list[Arrays], groups: Sequence[float] | None) -> Charges:
-    """Return the charges of everyone who was asked, in μ²: from their answers or, by group, from ``groups``.
+    """Return everyone's charges in μ²: from the answers of the people asked or, by group, from ``groups``.
 
     A group is a budget of the plan or, if the release has charging classes, a charging class.
     """
@@ -228,7 +228,7 @@ def charges_of_answers(people: People, answers: list[Arrays], groups: Sequence[f
 
 
 def _kept(run: Run, index: int, arrays: Arrays) -> str:
-    """Store a batch's released arrays in a new file, public once a row refers to it; return its name (or "")."""
+    """Store a batch's released arrays in a new file, which is public once a row refers to it; return its name or ""."""
     if not arrays:
         return ""
     artifact = released_name(run, index)
@@ -274,7 +274,7 @@ def are_shards_done(run: Run) -> bool:
 
 
 def shards_renew(run: Run, numbers: Collection[int]) -> None:
-    """Replace the rows of shards to be asked again, so that workers still busy with the old rows write nothing."""
+    """Replace the rows of shards that must be asked again, so that workers still busy with old rows write nothing."""
     old = run.shards.filter(number__in=numbers)
     files = [artifact for artifact in old.values_list("artifact", flat=True) if artifact]
     old.delete()

@@ -1,7 +1,7 @@
 """Promises on which a plan is based, and the most that a run may charge for each of them. Everything is public.
 
-A rehearsal study asks no holders and promises nothing. Each of its runs sets the share of owners and the ε of each
-level; the run's seed assigns the owners. Its vote is one computation without a ledger, with the papers' data-dependent
+A rehearsal study asks no holders and promises nothing. Each of its runs sets each level's ε and share of owners, and
+the run's seed assigns the owners. Its vote is one computation without a ledger, with the papers' data-dependent
 accounting (:func:`learning.mechanisms.pate.simulate_vote`).
 """
 

@@ -150,7 +150,7 @@ def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[flo
 
 
 def charged_faults(batch: Batch, release: Release, holders: np.ndarray, due: np.ndarray) -> Iterator[str]:
-    """Yield messages unless a batch was charged to the asked ``holders`` (H,) with the μ² that were ``due`` (H,)."""
+    """Yield messages unless a batch charged the asked ``holders`` (H,) exactly the μ² that were ``due`` (H,)."""
     charges = charges_of(release)
     # Charges of people whose records were erased cannot be recomputed, so the recorded charges are used.
     erased = np.isin(holders, list(holders_erased_once(release.study_id)))
@@ -198,12 +198,12 @@ def message_set(run: Run, message: str) -> None:
 
 
 def spending_may_begin(run: Run) -> bool:
-    """Return whether it is a run's turn to read accounts and spend; a study's runs take turns in a public order.
+    """Return whether it is a run's turn to read accounts and spend. A study's runs take turns in a public order.
 
     The share of its cap that an account may use depends on earlier runs. So the order is fixed before any account is
-    read: it is the order of approvals, however long plans take and regardless of what happens while people are prepared
-    or asked. Joint runs take their turn once all sites have approved, before other runs and in the same order
-    everywhere. Rehearsals charge nobody and do not wait.
+    read: it is the order of approvals, no matter how long planning takes or what happens while people are prepared or
+    asked. Joint runs take their turn once all sites have approved, before other runs and in the same order everywhere.
+    Rehearsals charge no one, so they do not wait.
     """
     if run.rehearsal:
         return True
@@ -222,7 +222,7 @@ def _turn(run: Run) -> tuple[bool, str, datetime, UUID]:
 
 
 def spending_begin(run: Run, *, at: datetime | None = None) -> None:
-    """Let a run that is locked by :func:`spending` spend its share from now on, using the consents valid at ``at``."""
+    """Let a run that is locked by :func:`spending` start to spend its share, based on the consents valid at ``at``."""
     if not run.rehearsal:
         share_open(study=run.study, subject=run.pk)
     now = timezone.now()
@@ -236,7 +236,7 @@ def spending_end(run: Run, reason: str, **also: Any) -> None:
     """Move a run that is locked by :func:`spending` to status LEARNING, and let the study's next run spend.
 
     Args:
-        run: A run that has asked everything, or cannot continue asking.
+        run: A run that has asked all its questions, or cannot continue asking.
         reason: A :class:`training.models.Run.StopReason`.
         also: Other fields to write at the same time.
     """

@@ -51,7 +51,7 @@ def attempt_load(name: str) -> People:
 
 
 def participants(run: Run) -> People:
-    """Return the people who own records and take part at this moment."""
+    """Return the people who own records and are taking part now."""
     until = run.plan["rounds"][run.rounds.count() - 1]["until"]
     if run.rehearsal:
         holders, epsilons = rehearsal_holders(run)
@@ -70,10 +70,10 @@ def participants(run: Run) -> People:
 
 
 def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray | None:
-    """Remove people who are missing from ``people_now`` or now have a lower limit, and update the others' accounts.
+    """Remove people who are missing from ``people_now`` or now have a lower limit, and update the other accounts.
 
-    This is called under the study's lock before the drawn noise is visible to anyone. So nobody has seen discarded
-    results, and whether they are discarded depends only on consents and charges.
+    Call this under the study's lock, before anyone can see the drawn noise. This ensures that no one has seen discarded
+    results, and that discarding them depends only on consents and charges.
 
     Returns:
         Ids of the people whose entries changed and whose shards must be asked again; None if nothing changed.
@@ -127,13 +127,13 @@ def released_tidy(run: Run) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """Release of a batch: ``size`` queries or steps, ``labels`` answers, and ``queries`` still to be saved.
+    """Release of a batch: ``size`` queries or steps, ``labels`` that were answered, and ``queries`` to be saved.
 
     ``reinforced`` is the number of queries that keep a student's own label at no cost. ``most`` is the largest charge
-    of a charging class, if this can exceed the increase of its budget's largest charge.
+    of a charging class, given if it can be larger than the increase of its budget's maximum.
 
-    ``artifact`` is the file with everything that belongs to no single query. ``content`` is the register's description
-    of the release. ``bounds`` are the most that anyone in each of the plan's budgets can have been charged, public
+    ``artifact`` is the file with all data that does not belong to a single query. ``content`` is the register's
+    description of the release. ``bounds`` are the largest possible charges in each of the plan's budgets, as public
     numbers in μ². The budgets in ``exhausted`` cannot pay for the next query.
     """
 
@@ -183,11 +183,11 @@ class Questions(ABC):
         return self.shard
 
     def warm(self, run: Run) -> None:
-        """Compute slow, cached results before the study is locked, starting with the question."""
+        """Compute slow results and cache them before the study is locked, starting with the question."""
         self.question(round_under_way(run))
 
     def is_over(self, opened_round: Round) -> bool:
-        """Return whether a round has no further questions, which depends only on public facts."""
+        """Return whether a round has no further questions. This depends only on public facts."""
         return opened_round.position >= opened_round.size
 
     def people(self, run: Run) -> People:
@@ -219,7 +219,7 @@ class Questions(ABC):
 
 
 def round_under_way(run: Run) -> Round:
-    """Return the last round that was opened."""
+    """Return the latest round that was opened."""
     opened_round = run.rounds.latest("index")
     opened_round.run = run
     return opened_round

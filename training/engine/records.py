@@ -46,7 +46,7 @@ _OWNERS = "holder"
 #: and shape.
 _SEALED, _NONCE, _ROW = "sealed ", "nonce ", "row "
 _TAG = 16
-#: Most bytes, and most people, that are encrypted at once.
+# : Maximum number of bytes, and of people, that are encrypted at once.
 _AT_ONCE, _PEOPLE_AT_ONCE = 1 << 20, 10_000
 
 
@@ -62,7 +62,8 @@ def ring_of(artifact: str) -> str:
 def records_load(dataset: Dataset, *keys: str, holders: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """Return a dataset's arrays, optionally only ``keys``; if it is private, optionally only the rows of ``holders``.
 
-    Rows of people whose records were erased are omitted even if the file still holds them, because their keys are gone.
+    Rows of people whose records were erased are omitted even if the file still holds them, because their keys have been
+    destroyed.
 
     If someone's records are erased between reading the database row and opening its file, the row refers to a new file,
     which is opened instead. Callers do not notice this.
@@ -172,7 +173,7 @@ def _sealed(
 
 
 def _width(rows: np.ndarray) -> int:
-    """Return the number of bytes in a row."""
+    """Return the number of bytes per row."""
     return int(np.prod(rows.shape[1:], dtype=np.int64)) * rows.dtype.itemsize
 
 
@@ -215,7 +216,7 @@ RECORDS = "x"
 
 
 def records_key(encoder: str) -> str:
-    """Return the name of the array to learn from: vectors of the encoder with this digest, or the records themselves.
+    """Return the name of the array to learn from: the vectors of the encoder with this digest, or the raw records.
 
     >>> records_key(""), records_key("ab12" * 16)
     ('x', 'vectors-ab12ab12ab12ab12')
@@ -262,7 +263,7 @@ def records_of(run: Run, fitted: FittedRepresentation | None, holders: np.ndarra
     """Return records of ``holders`` (H,), given by ascending ids, as coordinates of a representation or unchanged.
 
     Coordinates are computed once per round and shard, and cached in the file ``cache`` if it is given. The file covers
-    only participants: it is computed again if it lacks any, and stored again without other people if it includes some.
+    only participants: it is recomputed if any are missing, and rewritten if it contains anyone else.
     """
     x, classes, owners = _coordinates(run, fitted, holders, cache)
     return Records(x, classes, np.searchsorted(holders, owners))

@@ -1,8 +1,8 @@
-"""Scheduling: selection of the work that a free worker does next.
+"""Scheduling: choosing the work that a free worker does next.
 
 A broker message refers to one work item; the database shows which other work is waiting. Plans come first, because a
 person is waiting for each. Otherwise the study whose runs occupy the fewest processes is next, then the one that has
-recently used the least worker time. Within a study, training students comes last, and earlier approvals come first.
+recently used the least worker time. Within a study, earlier approvals come first, and training students comes last.
 
 Long work that can resume later at no cost yields after `TIME_SLICE` seconds if other work is due.
 """
@@ -43,7 +43,7 @@ class WorkYielded(Exception):
 
 @dataclass(frozen=True)
 class WorkItem:
-    """Work of one task: the ``task`` of :mod:`training.tasks`, the row's key, and facts that determine the order."""
+    """Unit of work for one task: the ``task`` of :mod:`training.tasks`, the row's key, and what sets its priority."""
 
     task: str
     pk: UUID | int
@@ -99,7 +99,7 @@ def _parts_due() -> Iterator[WorkItem]:
 
 
 def _runs_due() -> Iterator[WorkItem]:
-    """Yield runs that a worker can advance, except those that wait for their parts, other runs, or a hub."""
+    """Yield runs that a worker can advance, except those waiting for their parts, for other runs, or for a hub."""
     runs = Run.objects.filter(without_worker(), status__in=Run.ACTIVE, message="", alliance=None)
     for part in (TeacherChunk, Shard):
         runs = runs.exclude(Exists(part._default_manager.filter(run=OuterRef("pk")).exclude(state="done")))
@@ -153,7 +153,7 @@ def time_slice(item: WorkItem) -> Iterator[None]:
         yield
     finally:
         _time_slice.reset(token)
-        with suppress(DatabaseError):  # if the database is unavailable, the work itself reports it
+        with suppress(DatabaseError):  # if the database is unavailable, the work itself will report it
             worker_time_note(item.study, time.monotonic() - began)
 
 

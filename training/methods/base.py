@@ -39,7 +39,7 @@ class Amount:
         unit: one of `UNITS`.
         most: the most that its plan allows.
         so_far: the number released so far.
-        affordable: the minimum number that budgets pay for; None if budgets cannot end the run.
+        affordable: the minimum number that the budgets can pay for; None if budgets cannot end the run.
     """
 
     unit: str
@@ -114,8 +114,7 @@ class RunMethod(Protocol):
         charges_promises_of_approval: whether charges are based on the promises at a run's approval until its end.
         releases_labels: whether its batches are public points with labels, one query each.
         batch_size: default number of queries or steps that are released together.
-        charged: explanation, for people, of what its runs charge; in English, marked for translation, like all texts
-            here.
+        charged: explanation of what its runs charge people; in English, marked for translation, like all texts here.
         curves_help: explanation of the chart of its curves; empty if it has none.
         batch_label: name of a batch's number on pages; empty if everything is one batch.
     """
@@ -144,7 +143,7 @@ class RunMethod(Protocol):
 
     @property
     def asking(self) -> Asking:
-        """Engine that asks every holder, or the teachers that answer for them."""
+        """Engine that asks every holder, or the teachers on their behalf."""
         ...
 
     def check(self, run: Run, wrong: Wrong) -> None:
@@ -164,7 +163,7 @@ class RunMethod(Protocol):
         ...
 
     def amount(self, run: Run) -> Amount:
-        """Return the amount that a planned run releases."""
+        """Return the amount that a planned run will release."""
         ...
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> MethodPlan:
@@ -195,7 +194,7 @@ class RunMethod(Protocol):
         ...
 
     def curves(self, run: Run) -> dict[str, list[float]]:
-        """Return public quantities after every query or step so far, by name, for a chart (empty without a chart)."""
+        """Return public quantities after each query or step so far, by name, for a chart (empty if it has no chart)."""
         ...
 
     def leads(self, run: Run) -> list[list[float]]:
@@ -211,7 +210,7 @@ class RunMethod(Protocol):
         ...
 
     def exhausted(self, run: Run) -> set[int]:
-        """Return the indices of the plan's budgets that cannot pay for the next query, so their holders do not vote."""
+        """Return the indices of the plan's budgets that cannot pay for the next query; their holders do not vote."""
         ...
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
@@ -219,7 +218,7 @@ class RunMethod(Protocol):
         ...
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        """Yield messages about a batch's charges that differ from those recomputed from the stored data."""
+        """Yield messages about charges of a batch that differ from those recomputed from the stored data."""
         ...
 
 
@@ -253,7 +252,7 @@ class EngineMethod(ABC):
     charges_ahead = False
     charges_promises_of_approval = False
     curves_help = ""
-    #: Whether the forecast depends on how many people's answers are added up.
+    # : Whether the forecast depends on the number of people whose answers are added up.
     forecast_by_people = True
 
     def __init__(self) -> None:

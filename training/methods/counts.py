@@ -40,7 +40,7 @@ from training.models import Batch, Round, Run
 
 @dataclass(frozen=True)
 class CountedPlan(MethodPlan):
-    """Plan of a run that produces a table: its rounds, with the part of the share that each may use."""
+    """Plan of a run that produces a table: its rounds, and the part of the share that each may use."""
 
     rounds: list[dict[str, Any]]
 

@@ -1,4 +1,4 @@
-"""Joint methods, in which a hub's or a site's steps replace the steps of a single study."""
+"""Joint methods, which replace a single study's steps with those of a hub or a site."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -63,7 +63,7 @@ class JointMethod:
         return (self._method if run.status == Run.Status.PREPARING else self.asking).may_go_on(run)
 
     def stages(self, run: Run) -> list[RunStage]:
-        """Return the stages; for a hub only asking, because any preparation takes place at the sites."""
+        """Return the stages. A hub has only the asking stage, because any preparation takes place at the sites."""
         if not self._is_hub:
             return self._method.stages(run)
         planned = sum(self._method.round_sizes(run)) or self._method.size(run)  # type: ignore[attr-defined]
@@ -159,7 +159,7 @@ def _answer_faults(question: Question, joint_question: JointQuestion, paid: Rele
 
 
 def _is_sound(document: Mapping[str, Any]) -> bool:
-    """Return whether the share used by a hub's rounds never decreases or exceeds 1, and all rounds have noise.
+    """Return whether the share used by a hub's rounds never decreases or exceeds 1, and all rounds add noise.
 
     People are charged for what they contribute, regardless of the plan, but its rounds set the limit.
     """
@@ -179,7 +179,7 @@ def _most_people(run: Run, document: Mapping[str, Any]) -> float:
 
 
 def _noises(document: Any) -> Iterator[float]:
-    """Yield every σ in a document, or 0 if it is not a finite number above 0."""
+    """Yield every σ in a document, or 0 for any that is not a finite number above 0."""
     if isinstance(document, Mapping):
         for name, value in document.items():
             if name == "sigma":
@@ -198,5 +198,5 @@ def joint_method(method: RunMethod, *, is_hub: bool) -> Any:
     return (JointMethod if is_joint else NoJointMethod)(method, is_hub=is_hub)  # type: ignore[arg-type]
 
 
-#: Methods whose releases are totals of sums; gradient steps only if they use all people rather than samples.
+# : Methods whose releases are totals of sums; gradient steps only if they use all people instead of samples.
 _JOINT = {Run.Method.NEIGHBOURS, Run.Method.PATE, Run.Method.SGD, Run.Method.COUNTS, Run.Method.SYNTHESIS}

@@ -1,4 +1,4 @@
-"""Lessons for a run's student; they consist only of released data.
+"""Lessons for a run's student, which consist only of released data.
 
 This module trains the student, records progress in the database, the log and checkpoints, checks a proposed learner,
 and evaluates the student on test data, rounded for publication. The student is calibrated on releases that it has not
@@ -210,7 +210,7 @@ def checkpoint_at(name: str) -> TrainingCheckpoint:
 
 
 def checkpoint_drop(name: str) -> None:
-    """Delete a checkpoint that is not needed any more."""
+    """Delete a checkpoint that is no longer needed."""
     arrays_delete(name)
 
 
@@ -279,7 +279,7 @@ HELD_OUT = 0.2
 
 @dataclass(frozen=True)
 class Duel:
-    """Labelled public points that a student had not learned from, and how many the student and the model get right."""
+    """Comparison of the student's and the model's correct predictions for labelled public points not learned from."""
 
     points: int
     student: int
@@ -293,7 +293,7 @@ class Duel:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Student that learned from all releases, with the score of the same student on held-out releases.
+    """Student that learned from all releases, with the score that the same recipe achieved on held-out releases.
 
     score: agreement with held-out releases; None if none could be held out.  duel: comparison with the model that
     taught the student, if the held-out points have labels.
@@ -315,7 +315,7 @@ def student_try(
 ) -> Trial:
     """Return a calibrated student trained on the lesson.
 
-    A student with the same recipe first learns from four fifths of the releases and is compared with the rest. The
+    A student with the same recipe first learns from four fifths of the releases and is scored on the rest. The
     resulting calibration is used for the student that learns from all. If there are too few releases to hold any out,
     the student is not calibrated.
 

@@ -202,7 +202,7 @@ def planned_levels(run: Run) -> list[PlannedLevel]:
 
 @dataclass(frozen=True)
 class Affordable:
-    """Expected outcome of a single round with the whole of every cap, ignoring what runs have used so far.
+    """Expected outcome of a single round that uses all of every cap, ignoring what runs have used so far.
 
     ``left`` is the average part of a holder's cap that remains unused after it, by level.
     """
@@ -222,8 +222,8 @@ def affordable(
 ) -> Affordable:
     """Forecast how much of a public dataset ``holders`` with ``epsilons`` (both by level) could label.
 
-    The expected share of correct labels comes from the study's newest evaluation data with points of the same form or,
-    without such data, from an assumption.
+    The expected share of correct labels comes from the study's newest evaluation data with points of the same form or
+    from an assumption if there are no such data.
 
     Args:
         public: The dataset with the points to ask about. The default representation and one record per holder are used.
@@ -292,8 +292,8 @@ class Neighbours(EngineMethod):
     batch_label = gettext_noop("Queries per batch")
     releases_labels = True
     questions = Votes()
-    # Each batch goes to the workers and back, so there are few batches, but enough for consents to take effect soon and
-    # for a progress bar to move.
+    # Each batch goes to the workers and back, so there are few, but enough for consents to take effect soon and for a
+    # progress bar to move.
     batch_size = 1000
 
     def check(self, run: Run, wrong: Wrong) -> None:
@@ -448,7 +448,7 @@ def _first(run: Run, points: np.ndarray) -> _Opening:
 
 
 def _residual(run: Run, points: np.ndarray) -> _Opening:
-    """Return residual votes, against the first round's student, on other points; respects manual choices."""
+    """Return a round of residual votes on other points, against the first round's student; respects manual choices."""
     asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
     question, student = question_load(first), student_fit(run, votes_lesson(run))

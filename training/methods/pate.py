@@ -79,7 +79,7 @@ class Ballots(Questions):
         return str(self._stop(run))
 
     def people(self, run: Run) -> People:
-        """Return all members of teachers until the end, with a cap of 0 for members who must leave."""
+        """Return all members of teachers until the end, with a cap of 0 for those who must leave."""
         if run.rehearsal:
             return _NOBODY
         ballot, budgets = ballot_load(run.pk), _budgets(run)
@@ -149,7 +149,7 @@ def _participation(run_id: UUID, seed: str) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=1)
 def _simulated(run_id: UUID) -> SimulatedVote:
-    """Compute the vote of a rehearsal from its seed; cached so that the study is not locked meanwhile."""
+    """Compute the vote of a rehearsal from its seed; cached to keep the time under the study's lock short."""
     question = vote_question(Run.objects.select_related("study", "public_dataset").get(pk=run_id))
     assert isinstance(question, RehearsedVote), "only votes of rehearsals are simulated"
     return question.simulated(ballot_load(run_id))
@@ -159,7 +159,7 @@ def _points(run: Run) -> str:
     """Return the digest of the public points at planning, because they may have been encoded or removed later."""
     if run.alliance is not None:
         return run.alliance.terms["public"]["digest"]
-    return run.plan.get("points", run.public_points.digest)  # missing in plans of earlier versions
+    return run.plan.get("points", run.public_points.digest)  # plans of earlier versions lack this
 
 
 def state_of(question: TeachersQuestion, run: Run) -> VoteState:
@@ -183,7 +183,7 @@ def _gone(run_id: UUID, _state: Hashable) -> np.ndarray:
 
 
 def _prepare(run: Run) -> bool:
-    """Assign people to teachers; after this, train the teachers and open the vote."""
+    """Assign people to teachers, then train the teachers and open the vote."""
     return vote_open(run) if run.assignment else run_prepare(run)
 
 
@@ -287,7 +287,7 @@ class Pate(EngineMethod):
 
     @staticmethod
     def _reinforced(run: Run) -> list[Tile]:
-        # If the choices leave the kind of vote open, the plan has chosen a kind, which never reinforces labels.
+        # If the choices leave the kind of vote open, the plan chose one, and it never reinforces labels.
         chosen = Teachers.from_json(run.choices)
         if chosen.aggregator is None or not chosen.vote().reinforces:
             return []
@@ -322,7 +322,7 @@ class Pate(EngineMethod):
     def may_go_on(self, run: Run) -> bool:
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
-        # If the last teacher was trained while another worker had claimed the run, nothing else would resume the run.
+        # If the last teacher was trained while another worker held the run's claim, nothing else would resume the run.
         return run.status == Run.Status.PREPARING and bool(run.assignment) and pate_teachers.are_chunks_done(run)
 
     def round_sizes(self, run: Run) -> list[int]:
@@ -440,12 +440,12 @@ def _counts(batch: Batch, question: TeachersQuestion) -> np.ndarray | None:
 # --- The current student ----------------------------------------------------------------------------------------------
 
 
-#: Number of labels from which the first student learns; each later student learns from twice as many.
+# : Number of labels from which the first student learns; each subsequent student learns from twice as many.
 LABELS = 10
 
 
 def interim_probabilities(run: Run, labels: np.ndarray) -> np.ndarray:
-    """Return the current student's probabilities for the public points, (points, C); 0 if there are too few labels.
+    """Return the current student's probabilities for the public points, (points, C); all 0 if there are too few labels.
 
     ``labels`` (Q,) belong to the first Q public points; ``REJECTED`` means that a point has no label.
     """

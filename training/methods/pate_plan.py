@@ -1,7 +1,7 @@
 """Plan of a run in which teachers vote: number of teachers, releases, noise, charges and forecasts.
 
-Everything in it is public. If a proposal leaves open the number of teachers, or whether they release labels or noisy
-counts, the plan chooses by forecasts that use only public points.
+Everything in it is public. If a proposal does not set the number of teachers, or whether they release labels or noisy
+counts, the plan chooses on the basis of forecasts that use only public points.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _RECORDS = (5, 8, 13, 20, 35, 60, 120, 240)
 _USUAL = 13
 #: Maximum number of labelled public points used in a forecast, and minimum for comparing numbers of teachers.
 _SAMPLE, _LEAST_COMPARED = 600, 20
-#: The plan uses the largest number of teachers whose forecast differs from the best by at most this, because noise
-#: affects the votes of many teachers less.
+# : The plan uses the largest number of teachers whose forecast is at most this far from the best, because noise :
+# affects the votes of many teachers less.
 _AS_GOOD = 0.02
 _KINDS = {"counts": NoisyCounts.name, "labels": ConfidentGNMax.name}
 
@@ -107,7 +107,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Search:
-    """The chosen teachers with their forecast, all options that were compared, and the reasons."""
+    """Chosen teachers with their forecast, all options that were compared, and the reasons."""
 
     chosen: Teachers
     forecast: Forecast | None = None
@@ -316,12 +316,12 @@ class TeachersPlan(MethodPlan):
 
     @property
     def answers(self) -> int | None:
-        """Minimum number of answered queries that the run can afford; None if it can afford all or is a rehearsal."""
+        """Minimum number of answered queries that the run can afford; None if it can afford all, and for rehearsals."""
         return min((limit for limit in group_answers(self.plan, self.budgets) if limit is not None), default=None)
 
     @property
     def labels(self) -> int | None:
-        """``answers`` if the vote ends after that many."""
+        """``answers`` if the vote ends after that number of labels."""
         return self.answers if self.stops else None
 
     def details(self) -> dict[str, Any]:
@@ -381,7 +381,7 @@ def teachers_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
         None if test is None else (test.pk, test.digest),
         planned_run.answers,
     )
-    if search.forecast is not None:  # how often single labels from noisy counts are right says little
+    if search.forecast is not None:  # the accuracy of single labels says little if they come from noisy counts
         forecasts = (*(() if plan.aggregator.releases_counts else forecasts), search.forecast)
     notes = (*search.notes, *plan.notes, *_warnings(run, plan, budgets, share), *few_people(forecasts, classes))
     return replace(planned_run, notes=notes, forecasts=forecasts, compared=search.compared)
@@ -411,7 +411,7 @@ def _forecasts(
 
 
 def _require_labels(run: Run, planned: TeachersPlan) -> None:
-    """Refuse a vanishing vote that is expected to give no label, for any predictions. Raises PlanError.
+    """Refuse a vanishing vote that is expected to give no labels for any predictions. Raises PlanError.
 
     Other variants only get a warning.
     """
@@ -431,7 +431,7 @@ def _require_labels(run: Run, planned: TeachersPlan) -> None:
 
 
 def _rehearsed_poor(run: Run, plan: Plan) -> list[bool]:
-    """Return which groups of a rehearsal cannot pay even for the cheapest label, on which all teachers agree."""
+    """Return the groups of a rehearsal that cannot pay even for the cheapest label, on which all teachers agree."""
     orders, n_classes = DEFAULT_ORDERS, len(run.private_dataset.classes)
     unanimous = np.zeros((plan.teachers, 1), dtype=np.int64)
     student = np.zeros((1, n_classes)) if plan.aggregator.asks_student else None

@@ -1,7 +1,7 @@
 """Teachers of a run: their members, their training, and their predictions until the vote opens. Everything is secret.
 
 After the approval a worker assigns people to teachers, which takes too long for a request if there are many people. The
-consents at the moment of approval count, regardless of when the worker starts, because consent events never change. No
+consents at the moment of approval apply no matter when the worker starts, because consent events never change. No
 intermediate state is visible: one transaction takes the run from preparation to its teachers. A worker that dies before
 this transaction leaves an unreferenced file.
 
@@ -64,8 +64,8 @@ def run_prepare(run: Run) -> bool:
     budget are excluded.
 
     Returns:
-        Whether the teachers can be trained now; False if the run waits or was cancelled, or another worker has prepared
-        it.
+        Whether the teachers can be trained now; False if the run has to wait or was cancelled, or another worker has
+        prepared it.
     """
     if not _begin(run):
         return False
@@ -111,7 +111,7 @@ def _begin(run: Run) -> bool:
 
 
 def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot, limit: float) -> np.ndarray:
-    """Return holders whose remaining budget is below the largest charge to their group and would not last for the vote.
+    """Return holders whose remaining budget is below the largest charge to their group and would not cover the vote.
 
     A holder joins a teacher only if their budget suffices for the whole share (condition 3), which depends only on
     their own account.
@@ -154,7 +154,7 @@ def _assignment(run: Run) -> tuple[dict[str, np.ndarray], int | None]:
 
 
 def _note(run: Run, done: int, total: int) -> None:
-    """Record the progress of the preparation, in the same steps for any number of people.
+    """Record the progress of the preparation, in the same steps however many people there are.
 
     Raises:
         _Ended: the run was cancelled.
@@ -292,10 +292,10 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
                 classes=len(run.private_dataset.classes),
                 seed=int(assignment["seeds"][teacher]),
             )
-        except (OSError, ImportError):  # caused by the machine, not the records, so it is tried again
+        except (OSError, ImportError):  # caused by the machine, not the records, so try again
             raise
         except Exception:  # noqa: S112
-            # That it cannot learn depends on its members' records, so it casts no vote and nobody is notified.
+            # Its failure to learn depends on its members' records, so it casts no vote and no one is notified.
             continue
     return predictions
 

@@ -28,7 +28,7 @@ Planned = TypeVar("Planned", bound="MethodPlan")
 
 
 def with_majority(plan: Planned, run: Run) -> Planned:
-    """Return the plan after adding the share of the test data's most frequent class to forecasts of correct labels."""
+    """Return the plan with the share of the test data's most frequent class added to forecasts of correct labels."""
     majority = _majority(run.test_dataset.artifact) if run.test_dataset and run.classes else None
     forecasts = tuple(each if each.measure else replace(each, majority=majority) for each in plan.forecasts)
     return replace(plan, forecasts=forecasts)
@@ -63,7 +63,7 @@ class MethodPlan(abc.ABC):
 
     @abc.abstractmethod
     def details(self) -> dict[str, Any]:
-        """Return JSON of the method's own parts of the plan, at least ``rounds`` with each one's share."""
+        """Return the method's own parts of the plan as JSON: at least ``rounds``, each with its share."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON to be stored with a run."""
@@ -77,13 +77,13 @@ class MethodPlan(abc.ABC):
 
 
 def budgets_of(run: Run, promises: list[PlannedPromise], share: float) -> list[Budget]:
-    """Return the most that a run may charge holders of each promise, given a ``share`` of its cap."""
+    """Return the largest charge that a run may make to holders of each promise, given a ``share`` of its cap."""
     caps = [float(caps_of(promise.epsilon, run.study.delta)) for promise in promises]
     return [Budget(cap, share * cap * (1 - RESERVE)) for cap in caps]
 
 
 def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
-    """Return the most that a run with this plan of teachers may charge in each group, for a ``share`` of its cap."""
+    """Return the most that a run with this plan of teachers may charge each group for a ``share`` of its cap."""
     budgets = []
     for group in plan.groups:
         charge = plan.aggregator.charge(group.sensitivity)
@@ -93,7 +93,7 @@ def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
 
 
 def group_answers(plan: Plan, budgets: Sequence[VoteBudget]) -> list[int | None]:
-    """Return the minimum number of answered queries that each group can pay for; None for a group that can pay for all.
+    """Return the minimum number of answered queries that each group can pay for; None for groups that can pay for all.
 
     If a group's teachers take turns, each takes part in proportionally fewer queries.
     """
@@ -125,7 +125,7 @@ def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: fl
 
 
 def share_warning(run: Run, share: float) -> tuple[Sentence, ...]:
-    """Return warnings about a ``share`` of every cap for the person who approves it."""
+    """Return warnings about a ``share`` of every cap, for the person who approves it."""
     if share < 1 - RESERVE or run.rehearsal:
         return ()
     text = gettext_noop(

@@ -105,7 +105,7 @@ def inputs_of(run: Run, chosen: Samples) -> Inputs:
 
 @dataclass(frozen=True)
 class SamplingPlan(MethodPlan):
-    """Plan of steps on samples, without a forecast because rehearsing a network takes too long for a plan."""
+    """Plan of steps on samples. It has no forecast, because rehearsing a network takes too long."""
 
     sampled: SampledPlan
     parameters: SampledParameters
@@ -130,7 +130,7 @@ class SamplingPlan(MethodPlan):
         return [{"plan": plan | self.sampled.to_json(), "until": 1.0}]
 
     def details(self) -> dict[str, Any]:
-        """Return JSON of the round and of the network's input."""
+        """Return the round and the network's input as JSON."""
         return {"rounds": self.rounds, "representation": self.representation.to_json()}
 
 
@@ -278,8 +278,7 @@ class SampledGradients(Questions):
             return people.of(np.zeros(len(people.holders), dtype=bool))
         place = np.searchsorted(holders, people.holders).clip(max=len(holders) - 1)
         stays = (holders[place] == people.holders) & (people.caps >= caps[place])
-        # A raised level takes effect in the next run; in this run everyone stays in the group in which they were
-        # charged.
+        # A raised level takes effect in the next run; in this run, people stay in the group in which they were charged.
         return replace(people.of(stays), caps=caps[place[stays]])
 
     def stop_reason(self, run: Run) -> str:
@@ -449,7 +448,7 @@ def round_open(run: Run) -> Round:
 
 
 def network_lesson(run: Run) -> Lesson:
-    """Return the network after the last step and its predictions for all public points, which cause no charges.
+    """Return the network after the last step, with its predictions for all public points, which incur no charges.
 
     If there are public points, a classification model is calibrated with them and with the releases.
     """
@@ -467,7 +466,7 @@ def network_lesson(run: Run) -> Lesson:
 
 
 def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) -> bool:
-    """Return whether the network published by a run is the one in ``state``; True if the run published a student."""
+    """Return whether a run's published network is the one in ``state``; True if the run published a student."""
     learner = network_learner(question.network)
     published = StudentModel.objects.filter(run=run, learner=learner).first()
     if published is None:

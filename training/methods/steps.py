@@ -84,7 +84,7 @@ class DescentPlan(MethodPlan):
     representation: Sentence
 
     def details(self) -> dict[str, Any]:
-        """Return JSON of the rounds, with each round's part of the share, and of the space in which they take place."""
+        """Return the rounds, with each one's part of the share, and the space in which they take place, as JSON."""
         return {"rounds": self.rounds, "representation": self.representation.to_json()}
 
 
@@ -92,8 +92,8 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
 
     The plan depends only on public information: policies, head counts, shares, public points, evaluation data
-    (conditions 1 and 2 of the guarantee). Rounds of steps use equal parts of the share; without public points, rounds
-    of counts come first and use `COUNTED` of the share.
+    (conditions 1 and 2 of the guarantee). Rounds of steps use equal parts of the share. Without public points, rounds
+    of counts come first and use the part `COUNTED`.
     """
     steps, promises = Steps.from_json(run.choices), promises or planned_promises(run)
     budgets = budgets_of(run, promises, share)
@@ -138,7 +138,7 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
 
 
 def _until(counted: float, part: float, number: int) -> float:
-    """Return the part of the run's share that may have been used by the end of a round of steps."""
+    """Return the part of the run's share that may have been used by the end of a given round of steps."""
     return min(1.0, round(counted + part * (number + 1), 12))
 
 
@@ -160,7 +160,7 @@ def _counts_note(counts: SynthesisPlan) -> Sentence:
 
 
 def _space_expected(run: Run, steps: Steps, strength: float) -> Space:
-    """Return the space of the first round or, if it depends on future counts, one of about the same size."""
+    """Return the space of the first round or, if that depends on counts yet to be made, one of about the same size."""
     if run.public_dataset is not None:
         return planned_space(run.public_dataset, steps, strength)
     schema = schema_from_json(run.private_dataset.schema)
@@ -175,8 +175,8 @@ def _forecasts(
 ) -> tuple[Forecast, ...]:
     """Return forecasts of the first round's model; empty if there are too few public points.
 
-    Evaluation data are required for outcomes other than classes, and without public points, where they also represent
-    the rows to be drawn.
+    Evaluation data are required for outcomes other than classes, and for runs without public points, in which they also
+    represent the rows to be drawn.
     """
     key = public_key or test_key
     if key is None:
@@ -276,7 +276,7 @@ def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
 
 
 def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:
-    """Report an error if a student is to be published without public points."""
+    """Report an error if a student is to be published but there are no public points."""
     if chosen.publish == "student":
         wrong(
             "choices.publish", _("A student learns from public points. Choose a public dataset, or publish the model.")
@@ -337,8 +337,7 @@ class Sgd(GradientSteps):
     #: If there are no public points, rows drawn from the run's own counts are used instead.
     needs_public_points = False
     questions = GradientQuestions()
-    # Chunks are short, so that consents, which take effect from the next chunk on, do so soon and the progress bar
-    # moves.
+    # Chunks are short, so that consents soon take effect (from the next chunk on) and the progress bar moves.
     batch_size = 10
 
     def check_choices(self, run: Run, wrong: Wrong) -> None:
@@ -507,7 +506,7 @@ def linear_model(opened_round: Round) -> LinearModel:
 
 
 def published_follows(run: Run, state: Descent) -> bool:
-    """Return whether the model published by a run has the weights in ``state``; True if the run published a student."""
+    """Return whether a run's published model has the weights in ``state``; True if the run published a student."""
     published = StudentModel.objects.filter(run=run, learner=LINEAR).first()
     if published is None:
         return True
@@ -519,7 +518,7 @@ def published_follows(run: Run, state: Descent) -> bool:
 
 
 def descent_lesson(run: Run) -> Lesson:
-    """Return the last round's calibrated model with its predictions for public points, which cause no charges.
+    """Return the last round's calibrated model with its predictions for public points, which incur no charges.
 
     For outcomes other than classes, a student learns the model's probability of each category.
     """
@@ -541,7 +540,7 @@ def released_shares(run: Run) -> list[ClassShare] | None:
 
 
 def releases_of_points(run: Run, model: Model) -> Releases:
-    """Return a model's predictions for public points in the form that students learn from; empty if no student can."""
+    """Return a model's predictions for public points in a form that students can learn from; empty if none can."""
     if not run.learns.categories or run.public_dataset is None:
         return predicted([], np.empty((0, 1)))
     shares = run.learns.shares(model.predict_proba(points_of(run.public_points, run.encoder)))
@@ -564,7 +563,7 @@ def assumed_records(private: Dataset) -> float:
 
 
 def _steps(current: Round) -> tuple[list[tuple[Descent, np.ndarray]], Descent]:
-    """Return the state before each step with the step's released noisy sums, and the state after the last step.
+    """Return the state before each step and its released noisy sums, and the state after the last step.
 
     The states contain the noise of the sums, which in joint runs exceeds the noise on which charges are based.
     """
@@ -589,7 +588,7 @@ NOISE = gettext_noop("only noise")
 
 
 def gradient_curves(run: Run) -> dict[str, list[float]]:
-    """Return the norm of every released noisy sum and the expected norm of its noise, both in clipping norms."""
+    """Return the norm of every released noisy sum and the expected norm of its noise, in units of the clipping norm."""
     sizes, noises = [], []
     # Only rounds of steps have files.
     batches = run.batches.exclude(round__artifact="").order_by("index")
@@ -603,6 +602,6 @@ def gradient_curves(run: Run) -> dict[str, list[float]]:
 # A chunk's file never changes without a new name, and a page requests it every other second.
 @lru_cache(maxsize=4096)
 def _norms(artifact: str) -> tuple[list[float], int]:
-    """Return the norms of a chunk's sums, in clipping norms, and the number of values in each sum."""
+    """Return the norms of a chunk's sums, in units of the clipping norm, and the number of values in each sum."""
     sums = arrays_load(artifact, "sums")["sums"].astype(np.float64)
     return (np.sqrt((sums**2).sum(axis=(1, 2))) / CLIP_STEPS).tolist(), sums[0].size

@@ -142,7 +142,7 @@ class DatasetImport(models.Model):
 
 
 class Encoder(Recorded):
-    """A public network declared to have been built without the private data; see :mod:`learning.encoders`."""
+    """A public network that is stated to have been built without the private data; see :mod:`learning.encoders`."""
 
     open_fields = (
         *("name", "digest", "file_digest", "takes", "width", "licence", "source", "artifact"),

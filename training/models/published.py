@@ -16,7 +16,7 @@ from training.models.runs import Run
 
 
 class Published(models.Model):
-    """A publication of a run; it cannot be downloaded after it was withdrawn."""
+    """Publication of a run, which can no longer be downloaded once it is withdrawn."""
 
     withdrawn_at = models.DateTimeField(null=True, blank=True, editable=False)
     withdrawal_reason = models.CharField(max_length=500, blank=True, editable=False)
@@ -91,12 +91,12 @@ class StudentModel(Published):
 
     @property
     def is_released_itself(self) -> bool:
-        """Whether this version is the model that a run released step by step, not a student that learned from it."""
+        """Whether this version is the model that the run itself released step by step, rather than a student of it."""
         return released_itself(self.learner)
 
 
 class StudentTraining(Part):
-    """Training for a finished run in a separate task, either to train another student version or to assess a version.
+    """Training for a finished run in a separate task, either to train another version of the student or to assess one.
 
     To assess ``version``, the same student learns from true public labels.
     """

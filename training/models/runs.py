@@ -305,7 +305,7 @@ class ProposalChange(StudyChained):
         return f"{self.kind}: revision {self.revision}"
 
 
-# --- What is asked and released ---------------------------------------------------------------------------------------
+# --- Questions and releases -------------------------------------------------------------------------------------------
 
 
 class Round(models.Model):

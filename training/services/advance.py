@@ -1,7 +1,7 @@
 """State machine of a run: draft → planning → approved → preparing → asking → learning → finished, failed or cancelled.
 
 The database row is authoritative. Every step can be repeated after a crash and resumes where it stopped. A worker that
-gets a message first does other work that is due earlier, and a sweep queues runs left by dead workers.
+receives a message first does any work that is due earlier, and a sweep queues runs left behind by dead workers.
 """
 
 import logging
@@ -60,7 +60,7 @@ def step_of(run: Run) -> Step | None:
 
 @contextmanager
 def _guarded(run_id: str | UUID) -> Iterator[None]:
-    """End the run if it cannot continue; leave it to the sweep if the database or storage does not respond."""
+    """End the run if it cannot continue; leave it to the sweep if the database or storage is not responding."""
 
     def fail(message: str) -> None:
         if not approval_fail(run_id, message):
@@ -110,7 +110,7 @@ def run_advance(run_id: str | UUID) -> bool:
 
 
 def _standing(run_id: str | UUID) -> tuple[Any, ...] | None:
-    """Return a run's progress."""
+    """Return a run's progress so far."""
     return Run.objects.filter(pk=run_id).values_list("status", "started_at", "position", "prepared").first()
 
 

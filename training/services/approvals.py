@@ -2,7 +2,7 @@
 
 Computing a plan takes up to half a minute, so a request only records the decision (person, time, share, revision) and a
 digest of the facts on which the plan is based. A worker then computes the plan and checks, under the study's lock, that
-nothing has changed. Either the run is approved with its share, or it becomes a draft again with the reason.
+nothing has changed. Then the run is approved with its share, or else it becomes a draft again, with the reason.
 
 Consents, withdrawals and erasures in the meantime have no effect on this, because plans are based on public numbers
 (condition 1 of the guarantee) and a run uses the consents in force when it asks.
@@ -54,7 +54,8 @@ _NO_LONGER = gettext_noop(
 def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, revision: int | None = None) -> Run:
     """Record that ``acting_user`` approves a draft with a ``share`` of every holder's cap; a worker then plans the run.
 
-    Approving an approved run changes nothing. If ``revision`` is given, a draft changed after that revision is refused.
+    Approving an approved run has no effect. If ``revision`` is given, a draft that has changed since that revision is
+    refused.
 
     Raises:
         PlanError: the run cannot be carried out.
@@ -108,7 +109,7 @@ def _plan(run: Run, share: float) -> bool:
         study_open_check(study_lock(run.study_id))
         held = _locked(run.pk)
         if (held.status, held.approved_at) != (Run.Status.PLANNING, run.approved_at):
-            return held.status == Run.Status.PLANNING  # withdrawn and perhaps approved again meanwhile
+            return held.status == Run.Status.PLANNING  # withdrawn and perhaps approved again in the meantime
         approver = held.approved_by
         if approver is None or not approver.has_perm("training.approve_run", held.study):
             raise PlanError(_NO_LONGER)
@@ -138,7 +139,7 @@ def _carry_out(run: Run, plan: dict[str, Any], approver: AbstractBaseUser) -> No
 
 @transaction.atomic
 def approval_undo(*, run: Run, acting_user: AbstractBaseUser) -> Run:
-    """Turn an approved run back into a draft before its plan is computed; a draft is left unchanged.
+    """Turn an approved run back into a draft before its plan is computed; a draft stays unchanged.
 
     Raises:
         ValidationError: the approval has been carried out, or the run has ended.
@@ -157,10 +158,10 @@ def approval_undo(*, run: Run, acting_user: AbstractBaseUser) -> Run:
 
 
 def approval_fail(run_id: str | UUID, reason: str, *, approved_at: datetime | None = None) -> bool:
-    """Turn a run that cannot be approved back into a draft, and notify proposer and approver of the reason.
+    """Turn a run that cannot be approved back into a draft, and notify its proposer and approver of the reason.
 
     Returns:
-        Whether the run was being approved and, if ``approved_at`` is given, the decision was made at that time.
+        Whether the run was being approved and, if ``approved_at`` is given, whether the decision was made at that time.
     """
     with transaction.atomic():
         study_lock(Run.objects.values_list("study_id", flat=True).get(pk=run_id))

@@ -136,7 +136,7 @@ def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray
     """Return the card's section on shares of the classes among the people and among labelled public points.
 
     ``differing`` lists the classes whose shares differ by more than noise and chance explain; ``said`` is a sentence
-    about it. None if the releases contain no shares.
+    about them. The result is None if the releases contain no shares.
     """
     if shares is None:
         return None
@@ -189,7 +189,7 @@ def _about(run: Run) -> dict[str, Any]:
 
 
 def choice_document(publish: str, duel: Duel | None) -> str | dict[str, Any]:
-    """Return the card's reason for publishing a student or the model that taught it; ``publish`` is as in `Lesson`."""
+    """Return the card's reason for publishing a student or the model that trained it; ``publish`` is as in `Lesson`."""
     if publish:
         return CHOICE
     if duel is None:

@@ -50,12 +50,12 @@ def dataset_import(
     """Store ``rows`` as a dataset of ``study``; unknown pseudonyms of private rows become holders.
 
     Private rows of people whose records were erased and who have not consented again are omitted. So are each holder's
-    rows after the first ``MOST_RECORDS`` in the file, so which of a holder's records are kept depends only on that
-    holder's records.
+    rows after the first ``MOST_RECORDS`` in the file, so that which records are kept depends only on that holder's
+    records.
 
-    ``provenance`` is the operator's unchecked description of the rows' origin. ``balance`` lists what the reader did
-    with the file's rows, and is stored with the dataset. ``artifact`` is the name of the file to write, by default a
-    new one. ``progress`` counts the rows whose people are registered.
+    ``provenance`` is the operator's unchecked description of the rows' origin. ``balance`` lists how the reader treated
+    the file's rows, and is stored with the dataset. ``artifact`` is the name of the file to write, by default a new
+    one. ``progress`` counts the rows whose people are registered.
 
     Raises DataError and stores nothing if the rows do not suit the kind.
     """
@@ -108,7 +108,7 @@ def dataset_name(study: Study, wanted: str) -> str:
 
 
 def classes_seen(outcome: Outcome, labels: np.ndarray | None) -> list[int]:
-    """Return the numbers of the classes that occur in labels; empty for other outcomes, where labels are targets."""
+    """Return the numbers of the classes that occur in labels; empty for other outcomes, whose labels are targets."""
     return np.unique(labels).tolist() if outcome.kind == Classes.kind and labels is not None else []
 
 
@@ -141,12 +141,12 @@ def holders_beyond(rows: Rows) -> dict[str, int]:
 
 
 def holders_count(rows: Rows) -> int:
-    """Return the number of people to whom rows belong (0 if they belong to nobody)."""
+    """Return the number of people to whom rows belong (0 if they belong to no one)."""
     return len(distinct(_hashes(rows)))
 
 
 def _hashes(rows: Rows) -> np.ndarray:
-    """Return hashes (N,) of the rows' pseudonyms, which need less memory."""
+    """Return hashes (N,) of the rows' pseudonyms, which take less memory."""
     return np.fromiter(map(hash, rows.holders or ()), np.int64)
 
 

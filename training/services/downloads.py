@@ -55,7 +55,7 @@ def download_record(*, run: Run, what: str, digest: str = "", acting_user: Abstr
 
 @transaction.atomic
 def predictions_record(*, model: StudentModel, records: int, acting_user: AbstractBaseUser) -> None:
-    """Count predictions requested from a model by any user; each user is recorded in the register once."""
+    """Count predictions requested from a model by any user; and record each user in the register once."""
     StudentModel.objects.filter(pk=model.pk).update(predictions=F("predictions") + records)
     download_record(run=model.run, what=gettext_noop("predictions"), digest=model.digest, acting_user=acting_user)
 
@@ -74,7 +74,7 @@ def model_downloads(model: StudentModel) -> QuerySet[Release]:
 
 
 def takers(run: Run, digests: Collection[str]) -> set[int]:
-    """Return the ids of the accounts that downloaded one of these files of a run, as in `model_takers`."""
+    """Return the ids of the accounts that downloaded one of these files of a run; see `model_takers`."""
     if run.rehearsal:
         return set(members_with_permission(run.study, "training.use_student").values_list("pk", flat=True))
     taken = _downloads(run, digests).filter(recorded_by__isnull=False)
@@ -104,7 +104,7 @@ def _is_recorded(run: Run, content: dict[str, Any], acting_user: AbstractBaseUse
 def labels_arrays(run: Run) -> dict[str, np.ndarray]:
     """Return all public points of ``run`` as encoded records, and its labels and any counts for some of them.
 
-    The points' own labels, which are only for evaluation, are not included. Points are missing if they were removed.
+    The points' own labels, which are only for evaluation, are not included. Removed points are missing.
     """
     labelled: QuerySet[Any, Any] = run.queries.filter(label__isnull=False).order_by("row")
     columns = ("row", "label", "counts", "reinforced")
@@ -210,8 +210,8 @@ class ModelFile:
 
 
 def onnx_store(artifact: str, model: Model, run: Run, card: dict[str, Any]) -> tuple[str, str]:
-    """Store a model as ONNX next to its own file; return the new file's name and its SHA-256."""
-    from learning.exports.files import onnx_file  # loads ONNX, which only workers and few requests need
+    """Store a model as ONNX alongside its own file; return the new file's name and its SHA-256."""
+    from learning.exports.files import onnx_file  # this loads ONNX, which only workers and a few requests need
 
     name = f"{artifact}.onnx"
     encoder = encoder_of(run)
@@ -232,7 +232,7 @@ def file_native(version: StudentModel) -> ModelFile:
 
 
 def file_onnx(version: StudentModel) -> ModelFile:
-    """Return the version as ONNX; older versions without an ONNX file get one on the first request."""
+    """Return the version as ONNX; older versions get an ONNX file on the first request."""
     if not version.onnx:
         model = version_load(version)
         version.onnx, version.onnx_digest = onnx_store(version.artifact, model, version.run, version.card)

@@ -3,8 +3,8 @@
 Head counts give the number of holders with each promise, for plans (rule 7; condition 9 of the guarantee). Either they
 are drawn with noise in an explicit action, charged, stored and reused, or an operator enters them as public numbers.
 
-Check answers give, for each question, how many people's first answer was right and how many people's was wrong. Each
-person is counted in at most one of these two numbers, and so in at most as many cells as there are questions. See
+For each check question, drawings count the people whose first answer was right and those whose first answer was wrong.
+Each person is counted in at most one of these two numbers, and so in at most as many cells as there are questions. See
 docs/gaussian-accounts.md.
 """
 
@@ -91,7 +91,7 @@ def question_draw(
         kind: The :class:`Release.Kind`.
         question: A question with the noise of :func:`drawing_plan`.
         snapshot: All participants.
-        counted: Whether each holder is in a cell, (cells, H).
+        counted: Whether each holder is in each cell, (cells, H).
         content: Function from the noisy numbers (cells,) to the content of the release.
         noise: Source of noise; set only by tests.
         follows: The result of :func:`drawing_last` when the user decided to draw, so that a form sent twice draws once;
@@ -136,7 +136,7 @@ def question_draw(
 
 
 def _counts_people(run: Run) -> bool:
-    """Return whether a run has remaining rounds of counts, in which people are fully charged for a round or excluded.
+    """Return whether a run still has rounds of counts, in which people are either charged fully for a round or omitted.
 
     Opening another share now would not raise the run's limit, but people would have spent more.
     """
@@ -147,7 +147,7 @@ def _counts_people(run: Run) -> bool:
 # --- Head counts ------------------------------------------------------------------------------------------------------
 
 
-#: Above the number of people in any study, and below the largest integer of a database.
+# Larger than the number of people in any study, and smaller than the largest integer of a database.
 MOST = 1_000_000_000
 
 
@@ -183,7 +183,7 @@ def head_counts_draw(
 
 @transaction.atomic
 def head_counts_enter(*, study: Study, acting_user: AbstractBaseUser, counts: Mapping[str, int]) -> list[HeadCount]:
-    """Enter public numbers by level for the promises of the ε policy in force; nobody is charged.
+    """Enter public numbers by level for the promises of the ε policy in force; no one is charged.
 
     The numbers must not be derived from consents; the person who enters them states their source. Raises
     ValidationError.

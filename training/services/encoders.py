@@ -1,8 +1,8 @@
 """Encoders, which turn the records of a study's datasets into vectors: registration, use and withdrawal.
 
-The person who registers an encoder states that it was made without the private data; runs may then use it. Every record
-is encoded separately, once, on one thread, in a process with limits on memory and time. Vectors are stored in the
-dataset's file next to the record, so erasing a record erases them as well.
+The person who registers an encoder states that it was made without the private data, and then runs may use it. Every
+record is encoded separately, once, on one thread, in a process with limits on memory and time. Vectors are stored in
+the dataset's file next to the record, so erasing a record also erases its vectors.
 
 The progress and duration of encoding private records may depend on a single record, so only data stewards see them.
 Proposals do not depend on these; an approved run waits for the encoding to end.
@@ -209,7 +209,7 @@ def encodings_end(encoder: Encoder, *, keep: bool) -> None:
 
 
 def encoding_work(encoding_id: int | str) -> None:
-    """Encode a dataset unless this is done or a live worker is doing it; can be repeated after a crash.
+    """Encode a dataset unless this is done or a live worker is on it; can be repeated after a crash.
 
     If the encoder is withdrawn, delete its vectors. If the dataset was removed, do nothing.
     """
@@ -302,7 +302,7 @@ def _forget(encoding: Encoding, mine: Any) -> None:
 
 
 def _store(encoding: Encoding, before: str, arrays: dict[str, np.ndarray], end: Callable[[], int]) -> bool:
-    """Point the dataset to a new file with these arrays if it still points to ``before`` and the job can be ended.
+    """Point the dataset to a new file with these arrays, if it still points to ``before`` and the job can be ended.
 
     Returns:
         Whether this succeeded; otherwise nothing has changed.

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class _Rest:
-    """Dataset stored without some holders and not yet in use. ``gone``: number of removed rows by holder."""
+    """Dataset stored without some holders and not yet in use. ``gone`` is the number of removed rows by holder."""
 
     dataset: Dataset
     before: str
@@ -69,7 +69,7 @@ def records_erase(study_id: int | str) -> int:
         except BaseException:
             arrays_delete(*(rest.artifact for rest in rests))
             raise
-        if not done:  # someone consented again, or another worker was faster, so check again
+        if not done:  # someone consented again, or another worker got there first, so check again
             arrays_delete(*(rest.artifact for rest in rests))
         erased += len(waiting) if done else 0
     if erased:
@@ -135,7 +135,7 @@ def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
 
 
 def coordinates_forget(run: Run) -> None:
-    """Delete a run's cached coordinates of records; those of remaining participants are computed again."""
+    """Delete a run's cached coordinates of records; those of the remaining participants will be computed again."""
     folder = f"{run_folder(run)}/coordinates-"
     files = [name for name in arrays_list(run_folder(run)) if name.startswith(folder)]
     transaction.on_commit(lambda: arrays_delete(*files))
@@ -184,7 +184,7 @@ def dataset_runs(dataset: Dataset) -> QuerySet[Run]:
 
 
 def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:
-    """Delete a dataset's arrays after the commit, and the data that runs keep from private ones."""
+    """Delete a dataset's arrays after the commit, along with data that runs keep from private ones."""
     artifact = dataset.artifact
     dataset.removed_at, dataset.artifact = timezone.now(), ""
     if dataset.kind == Dataset.Kind.PRIVATE:
@@ -202,7 +202,7 @@ def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:
 
 
 def _run_end(run: Run) -> None:
-    """Delete an ended run's private data for a replay, because the replay has become impossible."""
+    """Delete an ended run's private data for a replay, because it can no longer be replayed."""
     Run.objects.filter(pk=run.pk).update(forgotten_at=timezone.now())
     transaction.on_commit(lambda: arrays_delete_folder(run_folder(run)))
 
@@ -259,7 +259,7 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
     """Erase all private records of a study after their last day, and close it if necessary; return the number of rows.
 
     This covers rows of private datasets, scans of letters, data that runs keep for a replay, pseudonyms and their key,
-    links, and the user accounts' relation to the study. Decisions, releases and charges are kept under numbers that do
+    links, and the user accounts' relation to the study. Decisions, releases and charges are kept, with numbers that do
     not identify people.
     """
     study = study_lock(study.pk)
@@ -298,7 +298,7 @@ def is_over(study: Study, today: date | None = None) -> bool:
 
 
 def studies_over(today: date | None = None) -> list[Study]:
-    """Return the studies whose private records must be erased."""
+    """Return the studies whose private records must now be erased."""
     return [study for study in Study.objects.filter(expired_at=None, rehearsal=False) if is_over(study, today)]
 
 
@@ -309,7 +309,7 @@ def studies_waiting() -> list[Study]:
 
 
 def records_due_erase() -> None:
-    """Carry out requested erasures and delete records past their last day. If one study fails, continue with others."""
+    """Carry out requested erasures and delete records past their last day. If a study fails, continue with the rest."""
     for study in studies_waiting():
         try:
             records_erase(study.pk)

@@ -50,7 +50,7 @@ _LEAVING_OUT = gettext_noop(
 
 @dataclass(frozen=True)
 class Alternative:
-    """Way to ask people; ``signal`` is defined by :func:`learning.mechanisms.protocol.signal`."""
+    """A way to ask people; ``signal`` is defined by :func:`learning.mechanisms.protocol.signal`."""
 
     kind: Annotated[
         str,
@@ -90,7 +90,7 @@ class Alternative:
 
 
 def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative, ...]:
-    """Return a plan and its alternatives; empty in rehearsals or if everyone has the same promise.
+    """Return a plan and its alternatives; empty in rehearsals and if everyone has the same promise.
 
     If accounts end a vote, excluding the people with the strictest promise is an alternative, because they run out
     first.
@@ -128,7 +128,7 @@ def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative,
 
 
 def alternatives_notes(options: tuple[Alternative, ...]) -> Iterator[Sentence]:
-    """Yield a note on whether personal levels are beneficial; if accounts end a vote, labels decide."""
+    """Yield a note on whether personal levels are beneficial; if accounts end a vote, this depends on the labels."""
     if not options:
         return
     levels, threshold, _smallest, *lenient = options
@@ -150,7 +150,7 @@ def alternatives_notes(options: tuple[Alternative, ...]) -> Iterator[Sentence]:
 
 
 def _labels(run: Run, plan: MethodPlan, other: MethodPlan) -> int | None:
-    """Return the number of labels of an alternative plan, or of public points if accounts do not end its vote."""
+    """Return the number of labels of an alternative plan, or of public points if accounts would not end its vote."""
     if plan.labels is None or run.public_dataset is None:
         return None
     most = run.public_dataset.rows
@@ -165,7 +165,7 @@ def _levels(promises: list[PlannedPromise], delta: float) -> list[PlannedLevel]:
 
 
 def _gain(forecast: Forecast | None, other: Forecast | None) -> float:
-    """Return the gain in the expected share of correct answers; infinity unless both forecasts contain this share."""
+    """Return the gain in the expected share of correct answers; infinity if a forecast lacks this share."""
     shares = [each.value for each in (forecast, other) if each and not each.measure and each.value is not None]
     return shares[0] - shares[1] if len(shares) == 2 else math.inf
 
@@ -221,7 +221,7 @@ _WORSE = 0.05
 class RunForecast:
     """Plan of a run for a ``share`` of every cap.
 
-    ``notes`` contains notes on all choices and all warnings; ``alternatives`` show the benefit of personal levels.
+    ``notes`` contains notes on all choices and all warnings, and ``alternatives`` show the benefit of personal levels.
     """
 
     plan: MethodPlan
@@ -259,7 +259,7 @@ def forecast(run: Run, share: float | None = None) -> RunForecast:
 
 
 def _area_notes(run: Run, planned: MethodPlan) -> Iterator[Sentence]:
-    """Yield a note if only correct answers are forecast for a model of two classes, as its area is measured too."""
+    """Yield a note if a two-class model has a forecast only of correct answers, because its area is measured too."""
     of_answers = [each for each in planned.forecasts if each.of != TABLE]
     if len(run.classes) == 2 and of_answers and all(each.measure != AREA for each in of_answers):
         yield _NO_AREA

@@ -220,13 +220,13 @@ def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUs
 
 
 def import_drop(*, dataset_import: DatasetImport) -> None:
-    """Drop an import with everything that was uploaded; if the dataset is already stored, it is kept."""
+    """Drop an import with everything that was uploaded; a dataset that is already stored is kept."""
     DatasetImport.objects.filter(pk=dataset_import.pk).delete()
     transaction.on_commit(lambda: _files_delete(dataset_import))
 
 
 def import_work(import_id: str) -> None:
-    """Check or store an import unless a live worker is doing so or nothing is due; can be repeated after a crash."""
+    """Check or store an import unless a live worker is on it or nothing is due; can be repeated after a crash."""
     with lease(DatasetImport, import_id) as token:
         row = DatasetImport.objects.select_related("study", "requested_by").filter(pk=import_id).first()
         if token is None or row is None or row.state not in DatasetImport.BUSY:
@@ -348,7 +348,7 @@ def upload_read(
     report: Report,
     progress: Progress | None = None,
 ) -> Rows:
-    """Return the rows of an uploaded file, with labels and holders if its kind has them; errors go to the report.
+    """Return the rows of an uploaded file, with labels and holders if its kind has them. Errors go to the report.
 
     A separate process reads the file.
     """
@@ -367,7 +367,7 @@ def upload_read(
 
 
 def _hundredths(note_share: Callable[[float], object]) -> Progress:
-    """Return a callback that passes on progress from 0 to 1 in whole hundredths."""
+    """Return a callback that rounds progress to whole hundredths before passing it on."""
     last = 0
 
     def note(done: int, total: int) -> None:
@@ -456,7 +456,7 @@ def _files_delete(dataset_import: DatasetImport) -> None:
 
 
 def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> Dataset:
-    """Import a file into a rehearsal study, by default with the schema of the study's last dataset.
+    """Import a file into a rehearsal study, by default using the schema of the study's last dataset.
 
     Raises:
         DataError: lists all errors in the schema or the file.

@@ -1,4 +1,4 @@
-"""Publications of a run: the rule for models, their stages and thresholds, tables, withdrawals. All acts are logged.
+"""Publications of a run: the rule for models, their stages and thresholds, tables, and withdrawals. All are logged.
 
 A run publishes its model automatically if it meets the rule; otherwise a person may publish it with a reason. A run
 that has released too few labels has no model. Counts or synthetic rows are published with a card.
@@ -66,9 +66,10 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
     """Return reasons not to publish a model automatically; empty if it is good enough.
 
     A model passes if it was evaluated on at least `LEAST_TEST_POINTS` points, the 95 % interval of its area lies above
-    0.5 (the area of a model that always predicts the same class), and it is right more often than the most frequent
-    class. A model of a rare outcome hardly ever predicts it but can still show who is at risk, so a person must decide
-    whether to publish it. For other outcomes the first measure decides: R² above 0, concordance or mean area above 0.5.
+    0.5 (the area of a model that always predicts the same class), and it is right more often than always predicting the
+    most frequent class. A model of a rare outcome may hardly ever predict it but still show who is at risk, so a person
+    must decide whether to publish it. For other outcomes the first measure decides: R² above 0, concordance or mean
+    area above 0.5.
     """
     least = settings.LEAST_TEST_POINTS
     if least is None:
@@ -124,13 +125,13 @@ NEXT: dict[str, tuple[str, ...]] = {
 
 
 def registered_models(models: QuerySet[StudentModel]) -> QuerySet[StudentModel]:
-    """Return those of the given models that are published and not withdrawn, newest first."""
+    """Return the given models that are published and not withdrawn, newest first."""
     return models.filter(pk=F("run__student"), withdrawn_at=None).order_by("-created_at", "pk")
 
 
 @transaction.atomic
 def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> StudentModel:
-    """Move the published model of a run to a stage and log this; setting its current stage changes nothing.
+    """Move the published model of a run to a stage and log this. Setting its current stage has no effect.
 
     Raises:
         ValidationError: there is no published model, it was withdrawn, or the stage may not follow the current one.
@@ -311,7 +312,7 @@ def withdrawal_record(
 def result_publish(run: Run) -> bool:
     """Publish the table of a run that has asked all its questions, with a card, and finish the run.
 
-    Synthetic rows become a public dataset of the study, which further runs may use.
+    Synthetic rows become a public dataset of the study, which later runs may use.
     """
     table = table_of(run)
     # A unique name, so that another worker cannot change the file to which the row refers.
@@ -370,8 +371,8 @@ def _rows_import(run: Run, rows: SyntheticRows) -> Dataset:
 def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser | None) -> RunResult:
     """Withdraw the table of a run permanently and log this; it can no longer be downloaded.
 
-    Releases and charges remain. People who downloaded the table are notified by email; withdrawing again changes
-    nothing. ``acting_user`` is None if the run's hub has withdrawn it.
+    Releases and charges remain. People who downloaded the table are notified by email; withdrawing again has no effect.
+    ``acting_user`` is None if the run's hub has withdrawn it.
 
     Raises:
         ValidationError: there is no table or no reason.

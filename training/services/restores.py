@@ -1,4 +1,4 @@
-"""Unlocking after a restore: decisions are recorded again, the gap is charged, and runs in progress end."""
+"""Unlocking after a restore: decisions are recorded again, the gap is charged, and runs in progress are ended."""
 
 import logging
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Settlement:
     """Result of settling a restore.
 
     Attributes:
-        reached: the share of its cap that every account is now charged for; 0 if nothing was charged and runs continue.
+        reached: the share of its cap that is now charged to every account; 0 if nothing was charged and runs continue.
         applied: number of decisions, circumstances, erasures and closings that were recorded again.
     """
 
@@ -59,7 +59,7 @@ def restore_settle(
     """Settle a restore and unlock the study.
 
     People's decisions since the backup are recorded again from the journal, :func:`accounting.gaps.gap_settle` charges
-    the gap, runs whose shares are thereby used up end, and removals and withdrawals are repeated.
+    the gap, runs whose shares this uses up end, and removals and withdrawals are repeated.
 
     Args:
         study: A study whose database is older than the journal.

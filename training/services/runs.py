@@ -1,6 +1,6 @@
 """Commands on a run: propose, edit, check, cancel, and delete data that must not outlive it.
 
-Ending a run that has ended does nothing. Only a draft's proposer may change it, because other people could otherwise
+Ending a run that has ended has no effect. Only a draft's proposer may change it, because other people could otherwise
 approve a proposal that they wrote; each change is logged and creates a new revision.
 """
 
@@ -68,8 +68,8 @@ def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -
 def run_check(run: Run) -> RunMethod:
     """Check that a run is well formed using only public information, fill in defaults, and return its method.
 
-    The result does not depend on consents or private records (condition 1 of the guarantee); otherwise people who
-    propose or approve runs would learn about these.
+    The result does not depend on consents or private records (condition 1 of the guarantee); otherwise, people who
+    propose or approve runs would learn about them.
 
     Raises:
         ValidationError: errors by field.
@@ -80,7 +80,7 @@ def run_check(run: Run) -> RunMethod:
         errors.setdefault(field, []).append(str(message))
 
     # The database checks that references exist; their constraints are checked below, by methods, or on approval.
-    # Separate queries for them would take longer than everything else.
+    # Checking them here with separate queries would take longer than everything else.
     references = {each.name for each in Run._meta.concrete_fields if each.is_relation and getattr(run, each.attname)}
     try:
         run.clean_fields(exclude=references)
@@ -212,7 +212,7 @@ PROPOSED = (
 
 @transaction.atomic
 def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
-    """Replace a draft with another proposal; if both are equal, do nothing.
+    """Replace a draft with another proposal; do nothing if they are equal.
 
     Args:
         **fields: All fields of the new proposal, as in `run_propose`; missing fields get their defaults.
@@ -353,7 +353,7 @@ FEW_POINTS = 1000
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Suggested method and student, by name. because: a sentence that explains the suggestion."""
+    """Suggested method and student, by name, with the sentence ``because`` that explains the suggestion."""
 
     method: str
     student: str
@@ -364,7 +364,7 @@ def suggested_method(kind: str, points: int) -> Suggestion:
     """Return the method that was most accurate in measurements on similar data.
 
     The suggestion does not depend on the number of people: on Adult, methods ranked the same with 300 people as with
-    32,561. The plan shows how well a few people's answers stand out from the noise.
+    32,561. The plan shows how well the answers of a few people stand out from the noise.
 
     Args:
         kind: Kind of records, "image" or "table".
@@ -393,7 +393,7 @@ def suggested_method(kind: str, points: int) -> Suggestion:
 
 
 def suggestion_for(study: Study) -> Suggestion:
-    """Return the suggestion for a study's new proposal, based on its last public dataset (if none, for tables)."""
+    """Return the suggestion for a new proposal in a study, based on its last public dataset (if none, for tables)."""
     public = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).order_by("-imported_at").first()
     if public is None:
         return suggested_method("table", 0)

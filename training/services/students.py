@@ -127,8 +127,8 @@ def student_teach(
     """Train a student on the run's releases and store its file.
 
     ``may_release``: whether the run's released model may be published instead. The model is published if the run
-    requires it. If the run leaves this open, it is published unless the student is right more often on labelled public
-    points that it has not learned from.
+    requires it. If the run does not specify this, the model is published unless the student is right more often on
+    labelled public points that it has not learned from.
     """
     lesson = lesson_of(run)
     if lesson.model is None and not len(lesson.releases):
@@ -177,7 +177,7 @@ def _calibration_of(model: Model) -> Calibration:
 
 
 def _labels_right(releases: Releases, truth: np.ndarray | None) -> float | None:
-    """Return the published share of released labels that are right; None if unknown, and for categories."""
+    """Return the published share of released labels that are right; None if it is unknown, and for categories."""
     if truth is None:
         return None
     return published_accuracy(int((truth[releases.rows] == releases.labels).sum()), len(releases))
@@ -239,7 +239,7 @@ def version_add(
 
 @transaction.atomic
 def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, reason: str = "") -> Run:
-    """Publish another version of a run's student and log this; publishing the published one changes nothing.
+    """Publish another version of a run's student and log this. Publishing the published version again has no effect.
 
     Publishing a version that a run would not publish automatically needs a reason, which the card shows.
 
@@ -279,10 +279,10 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, re
 
 @transaction.atomic
 def student_withdraw(*, run: Run, version: int, reason: str, acting_user: AbstractBaseUser | None) -> StudentModel:
-    """Withdraw a version of a run's student permanently and log this, which ends downloads and predictions.
+    """Withdraw a version of a run's student permanently and log this. Downloads and predictions end.
 
     Earlier releases remain. People who downloaded the model or asked it for predictions are notified by email. The
-    version's file is kept for checks of the register; withdrawing again changes nothing. ``acting_user`` is None if the
+    version's file is kept for checks of the register; withdrawing again has no effect. ``acting_user`` is None if the
     run's hub has withdrawn it.
 
     Raises:
@@ -404,7 +404,7 @@ def versions_under_way(run: Run) -> Any:
 
 
 def student_learn(training_id: int | str, progress: Progress | None = None) -> bool:
-    """Do a training, reporting to `progress`, unless it is done or a live worker is doing it; return whether it ran."""
+    """Do a training, reporting to `progress`, unless it is done or a live worker is on it; return whether it ran."""
     training = StudentTraining.objects.select_related("run").filter(pk=training_id).first()
     if training is None:
         return False
@@ -484,7 +484,7 @@ def _version_assess(training: StudentTraining, progress: Progress) -> None:
     truth, reference = truth_of(run.public_points), None
     if truth is not None:
         numbers = run.learns.categories_of(truth)
-        if (numbers >= 0).all():  # the true categories of people censored early are unknown
+        if (numbers >= 0).all():  # the true categories of people censored early are not known
             true = labelled(np.arange(len(truth)), numbers, classes=len(run.learns.categories))
             student = published_form(student_from(run, recipe, true, progress), run.learns)
             reference = evaluation(student, run.test_dataset, run.encoder)

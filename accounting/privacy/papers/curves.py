@@ -451,7 +451,7 @@ def _huge_log_moment(log_base: FloatArray, exponent: FloatArray, linear: FloatAr
 
 
 def _difference(log_base: FloatArray, log_ratio: FloatArray) -> FloatArray:
-    """Return b·(e^r − 1) for any small b and any large r, provided that b·e^r is a finite float."""
+    """Return b·(e^r − 1) for any small b and large r, provided that b·e^r is a finite float."""
     base = np.exp(log_base)
     small = base * np.expm1(np.minimum(log_ratio, 1.0))
     return np.where(log_ratio < 1, small, np.exp(log_base + log_ratio) - base)

@@ -1,6 +1,6 @@
 """Invite data holders and write pseudonym, code and link as CSV; the codes cannot be displayed again.
 
-People with an account or a valid invitation are left out.
+People with an account or a valid invitation are omitted.
 """
 
 import sys

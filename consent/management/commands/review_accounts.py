@@ -1,6 +1,6 @@
-"""List staff accounts after a restore, which may have reopened closed accounts or restored roles that were taken away.
+"""List staff accounts after a restore, which may have reopened closed accounts or restored roles that had been removed.
 
-With --reviewed, the record continues from the current state, and verify_ledger no longer reports a fault.
+With --reviewed, the log continues from the current state, and verify_ledger no longer reports a fault.
 """
 
 from argparse import ArgumentParser

@@ -119,7 +119,7 @@ class Places:
         self._known: dict[CountedColumn, NDArray[np.int64]] = {}
 
     def cells(self, columns: Sequence[CountedColumn]) -> NDArray[np.int64]:
-        """Return each record's cell in the table of these columns, (N,), in row-major order; else `NOWHERE`."""
+        """Return each record's cell in the table of these columns, (N,), in row-major order, or `NOWHERE`."""
         cells = np.zeros(len(self._records.owner), np.int64)
         for column in columns:
             if column not in self._known:
@@ -238,7 +238,7 @@ def forecast_table(plan: CountsPlan) -> Forecast:
 def half_interval(
     count: float, *, sigma: float, people: float, scale: float, weight_variance: float, scale_error: float
 ) -> float:
-    """Return half of the 95 % interval for a number of people, if the levels are randomly distributed among the cells.
+    """Return half the width of the 95 % interval for a number of people, if levels are spread randomly among the cells.
 
     For n among N people whose weights have variance v, the estimate n̂ = scale · (sum of weights + noise) has variance
     scale²·(σ² + n·(1 − n/N)·v) around n, because n weights are drawn from N without replacement.
@@ -293,11 +293,11 @@ class CountsPlan(Stored):
 
     @property
     def error(self) -> float:
-        """Half of the interval for a cell with an average number of people."""
+        """Half the width of the interval for a cell with an average number of people."""
         return self.error_of(self.people / self.cells)
 
     def error_of(self, count: float) -> float:
-        """Return half of the interval for this number of people; see `half_interval`."""
+        """Return half the width of the interval for this number of people; see `half_interval`."""
         return half_interval(
             count,
             sigma=self.sigma,
@@ -316,7 +316,7 @@ class CountsPlan(Stored):
 def plan_counts(
     levels: Sequence[PlannedLevel], *, cells: int, share: float, counts: Counts, head_count_sigma: float = 0.0
 ) -> CountsPlan:
-    """Plan noise at which a person of weight 1 uses the whole share.
+    """Plan the noise at which a person of weight 1 uses the whole share.
 
     Args:
         levels: Promises with their caps and head counts; at least one head count is above 0.

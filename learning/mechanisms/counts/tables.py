@@ -1,8 +1,8 @@
 """Question of tables of counts, and the published table: numbers of people with intervals, means and quantiles.
 
-A person with m records adds k/m, times their weight, to a cell that contains k of the records. Each person therefore
-counts as one in a table, however many records they own, and the norm of their contribution is at most their weight
-(‖k/m‖ ≤ Σ k/m = 1). The tables of one question form one vector, whose squared norm is the sum over the tables.
+A person with m records, k of them in a cell, adds k/m times their weight to that cell. Each person therefore counts
+once in a table, however many records they own, and the norm of their contribution is at most their weight (‖k/m‖ ≤ Σ
+k/m = 1). The tables of one question form one vector, whose squared norm is the sum over the tables.
 
 The published table is computed from the released sums at no further charge. Intervals of summaries invert tests of
 these sums, whose variance is known. A mean is treated as the ratio of two sums, by Fieller's method ("Some Problems in
@@ -133,7 +133,7 @@ class CountsQuestion:
         inside = cell >= 0
         owner, cell = owner[inside], cell[inside]
         times = np.ones(len(owner), np.int64)
-        if owned.max(initial=0) > 1:  # skipped otherwise, because sorting takes longer than all other steps
+        if owned.max(initial=0) > 1:  # only then, because sorting takes longer than all other steps
             pairs, times = np.unique(owner * cells + cell, return_counts=True)
             owner, cell = pairs // cells, pairs % cells
         shares = most[owner] * times / owned[owner]
@@ -186,7 +186,7 @@ class Cell:
     """Cell of a table: its ``values``, one per column, and the number of people in it.
 
     ``count`` is noisy and may be negative. The true number is between ``least`` and ``most`` at least 95 times in 100
-    for any distribution of the levels among the cells, and between ``low`` and ``high`` 95 times in 100 for a random
+    however the levels are distributed among the cells, and between ``low`` and ``high`` 95 times in 100 for a random
     distribution. ``weighted`` is the noisy sum of these people's weights.
     """
 
@@ -271,7 +271,7 @@ class CountTable:
 
     @property
     def error(self) -> float:
-        """Half of the interval for a cell with an average number of people."""
+        """Half the width of the interval for a cell with an average number of people."""
         return self.error_of(self.people / len(self))
 
     def error_of(self, count: float) -> float:
@@ -341,7 +341,7 @@ class IntervalEstimate:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and quantiles of a numeric column, for the people whose number is known.
+    """Mean and quantiles of a numeric column, for people whose number is known.
 
     Attributes:
         group: Value of the table's other column that these people share; empty for all people.

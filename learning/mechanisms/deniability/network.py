@@ -81,7 +81,7 @@ def parents_choose(correlations: NDArray[np.float64], sizes: list[int], most_cel
 
 
 def parents_first(parents: list[tuple[int, ...]]) -> list[int]:
-    """Return the columns in an order in which parents come before their children."""
+    """Return the columns in an order that puts parents before their children."""
     order: list[int] = []
     while len(order) < len(parents):
         order.append(
@@ -114,7 +114,7 @@ class RowNetwork:
         return len(self.order)
 
     def combination(self, codes: Codes, column: int) -> NDArray[np.int64]:
-        """Return the row (N,) of the column's table that belongs to the parents' coarser values."""
+        """Return the row (N,) of the column's table that corresponds to the parents' coarser values."""
         place = np.zeros(len(codes), dtype=np.int64)
         for parent in self.parents[column]:
             place = place * (int(self.buckets[parent].max()) + 1) + self.buckets[parent][codes[:, parent]]
@@ -125,7 +125,7 @@ class RowNetwork:
         return self.tables[column][self.combination(codes, column), codes[:, column]]
 
     def resample(self, codes: Codes, column: int, rng: np.random.Generator) -> None:
-        """Draw the column's values (N,) again in place, given its parents' values."""
+        """Redraw the column's values (N,) in place, given its parents' values."""
         cumulated = np.cumsum(self.tables[column], axis=1)[self.combination(codes, column)]
         drawn = rng.random((len(codes), 1)) * cumulated[:, -1:]
         codes[:, column] = (cumulated <= drawn).sum(axis=1).clip(max=cumulated.shape[1] - 1)
@@ -175,7 +175,7 @@ def fit_network(
 
 @dataclass(frozen=True, eq=False)
 class NetworkAndSeeds:
-    """Network, with the records that were counted for its ``parameters`` and, separate from these, the ``seeds``."""
+    """Network, the records counted for its ``parameters``, and the ``seeds``, which are separate records."""
 
     network: RowNetwork
     parameters: Codes

@@ -1,8 +1,8 @@
 """Rows by plausible deniability: choices, plan and cost, seed records, the test that releases rows, and the question.
 
 Rows are made by Mechanism 1 of the paper and tested by Privacy Test 2. The answers contain the unchanged codes of every
-record, so only rehearsals ask this question: the release follows the paper's mechanism, which keeps none of iPATE's
-promises, and nobody is charged.
+record, so only rehearsals ask this question. The release follows the paper's mechanism, which does not keep iPATE's
+promises, and no one is charged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COUNTS = (1, 10, 100, 1_000, 10_000)
 
 @dataclass(frozen=True)
 class Deniability(Choices):
-    """See :class:`learning.mechanisms.choices.Choices`. Defaults are as in the paper, except the number of rows."""
+    """See :class:`learning.mechanisms.choices.Choices`. Defaults are those of the paper, except the number of rows."""
 
     released: int = choice(
         1000,
@@ -276,7 +276,7 @@ class DeniabilityQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
-        columns: Columns of the records, the classes last.
+        columns: Columns of the records, ending with the classes.
     """
 
     plan: DeniabilityPlan
@@ -302,7 +302,7 @@ class DeniabilityQuestion:
         """Return None, because there is only one question."""
 
     def bounds(self, part: slice) -> None:
-        """Return None, because nobody is charged."""
+        """Return None, because no one is charged."""
 
     def answer(
         self, part: slice, state: None, people: People, records: Callable[[], Records], *, alone: bool, draws: Draws
@@ -348,7 +348,7 @@ class DeniabilityQuestion:
 
     @property
     def tried(self) -> list[list[int]]:
-        """Values of ω in the report of passing rows: planned values, all columns, one fewer, two fewer, half."""
+        """Values of ω in the report of passing rows: the planned ones, all columns, one fewer, two fewer, and half."""
         whole = len(self.columns)
         others = [[omega] for omega in (whole, whole - 1, whole - 2) if omega >= 0]
         return [list(self.plan.omegas), *others, list(range(whole // 2, whole + 1))]
@@ -365,7 +365,7 @@ class Passing:
 
 @dataclass(frozen=True)
 class Parents:
-    """Column of the network and the columns it depends on."""
+    """A column of the network, with the columns that it depends on."""
 
     column: str
     parents: tuple[str, ...]
@@ -376,7 +376,7 @@ class DeniableDescription:
     """Description of released rows for a page and a card. No promise covers it.
 
     Attributes:
-        columns: Names, the classes last.
+        columns: Names, ending with the classes.
         tried: Number of rows made; ``passed`` is the number of rows that passed the test.
         least: k of `passing`.
     """

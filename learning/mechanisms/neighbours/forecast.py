@@ -1,17 +1,17 @@
-"""Forecast of a round from public points, caps and noisy head counts only.
+"""Forecast of a round from only public points, caps and noisy head counts.
 
 Public points stand in for records. The number of public points within each query's radius, and the number of radii that
 contain each public point, are counted exactly and scaled to the number of holders. This forecasts the number of voters,
 and how often a holder is asked, without private records. The assumption is that holders' records are distributed like
-the public points. If it is wrong, fewer or more holders vote, and the released counts show this.
+the public points. If it is wrong, fewer or more holders vote than expected, and the released counts show this.
 
 The purity of a neighbourhood cannot be seen without labels. With a labelled public sample (such as a study's test
 data), the class shares of each public point are estimated from its nearest labelled points. They determine the votes in
 a labelled point's neighbourhood, and how often the right class leads after noise. Without a sample, the forecast
 assumes a range for the share of voters near a query who agree with its true class. The interval for the label accuracy
 is then wide, because the same share can mean two things: if classes mix, this share of the queries is right; if classes
-are separate, every query is right whose true class leads. `released_accuracy` replaces the assumption once a first
-batch has been released.
+are separate, all queries in which the true class leads are right. `released_accuracy` replaces the assumption once a
+first batch has been released.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SHARES = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 """Radius shares that `propose` compares."""
 
 _DRAWS = 64
-_MOST_KEPT = 1 << 20  # normal variates kept between two forecasts
+_MOST_KEPT = 1 << 20  # number of normal variates kept between two forecasts
 _PARTS = 8  # number of parts into which the queries are divided, in their order
 _BATCH = 500
 _SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the requested votes that accounts allow, compared by `propose`
-_LEAST_NOISE = 1.0  # used if hardly anyone is charged, because accounts then allow any noise
-_CLEAR = 0.95  # share of the queries for which `propose` requires the right class to lead at the assumed purity
+_LEAST_NOISE = 1.0  # used if hardly anyone is charged, because accounts then allow any amount of noise
+_CLEAR = 0.95  # share of queries at which `propose` requires the right class to lead, at the assumed purity
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class RoundForecast:
 
 @dataclass(frozen=True)
 class Proposal:
-    """σ, radius and batch for a requested number of labels, with their forecast."""
+    """σ, radius and batch proposed for a requested number of labels, with their forecast."""
 
     sigma: float
     radius_share: float
@@ -108,7 +108,7 @@ def forecast(
     purity: tuple[float, float] = PURITY,
     agreement: float | None = None,
 ) -> RoundForecast:
-    """Return a forecast of results and charges if these queries are asked in this order.
+    """Forecast the results and charges if these queries are asked in this order.
 
     Args:
         queries: `(Q, d)` coordinates of the queries.
@@ -186,12 +186,12 @@ def propose(
 ) -> Proposal:
     """Propose σ and radius for these queries, by a public rule.
 
-    For each of `SHARES`, σ is the smallest noise for which the accounts allow nearly all requested votes. It is even
-    smaller, so that accounts allow only a part of the votes, if the right class then leads more often: with unequal
-    caps, people with larger caps then vote more often. With a labelled sample, the rule chooses the radius share with
-    the largest expected label accuracy. Without a sample, it chooses the smallest radius share at which the right class
+    For each of `SHARES`, σ is the smallest noise for which the accounts allow nearly all requested votes. If the right
+    class then leads more often, σ is even smaller, so that accounts allow only part of the votes: with unequal caps,
+    people with larger caps then vote more often. With a labelled sample, the rule chooses the radius share with the
+    largest expected label accuracy. Without a sample, it chooses the smallest radius share at which the right class
     leads after noise in 95 of 100 queries, for the middle of the assumed purity, because near neighbours are purer than
-    far ones. If there is none, it chooses the radius share at which the right class leads most often.
+    far ones. If there is no such radius share, it chooses the radius share at which the right class leads most often.
 
     Args:
         queries: `(Q, d)` coordinates, one query for each requested label.
@@ -221,8 +221,8 @@ def propose(
 def assumed_purity(purity: float, radius_share: float, n_classes: int) -> float:
     """Return the assumed purity within a radius.
 
-    The part of the purity above chance shrinks linearly with the number of neighbours. It reaches 0 when there are
-    twice as many neighbours as points of the class.
+    The part of the purity above chance shrinks linearly with the number of neighbours. It reaches 0 when the number of
+    neighbours is twice the number of points of the class.
 
     >>> round(assumed_purity(0.7, 0.05, 10), 2), round(assumed_purity(0.7, 0.05, 2), 2)
     (0.55, 0.69)
@@ -357,7 +357,7 @@ def _assumed_right(
 
 
 def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma: float) -> float:
-    """Return how often the right class (the first) leads if this share of voters agrees and others spread evenly."""
+    """Return how often the right class (the first) leads if this share of voters agrees and the rest spread evenly."""
     shares = np.full(n_classes, (1 - agreement) / (n_classes - 1))
     shares[0] = agreement
     return _leading(voters[:, None] * shares, np.zeros(len(voters), np.int64), sigma)
@@ -371,9 +371,9 @@ def _leading(votes: NDArray[np.float64], right: NDArray[np.int64], sigma: float,
 
 
 def _drawn(draws: int, points: int, n_classes: int) -> Iterable[NDArray[np.float64]]:
-    """Yield standard normals `(points, n_classes)` for every draw, always the same, for comparable forecasts.
+    """Yield standard normals `(points, n_classes)` for every draw, always the same so that forecasts are comparable.
 
-    If there are many draws, they are made one by one to save memory.
+    Many draws are made one by one to save memory.
     """
     if draws * points * n_classes <= _MOST_KEPT:
         return _kept_draws(draws, points, n_classes)
@@ -393,8 +393,8 @@ def _right_by_sample(
 ) -> tuple[float, float]:
     """Return the expected share of correct labels at the sample's points, and the right class's mean share lead.
 
-    Later queries have fewer voters, because some accounts are used up by then. The forecast therefore averages over
-    asking each point in each eighth of the order.
+    Later queries have fewer voters, because some accounts are used up by then. The forecast therefore averages over the
+    results of asking each point in each eighth of the order.
     """
     labels, shares = known.labels, known.votes(radius_share)
     right = shares[np.arange(len(labels)), labels]

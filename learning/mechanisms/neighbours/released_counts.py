@@ -81,9 +81,10 @@ def read_counts(
 class VotesQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
-    ``rows`` (Q,) are rows of the public dataset in the order of the queries, and ``queries`` (Q, d) their coordinates;
-    ``radii`` (Q,) are squared; ``voters`` (Q,) are forecast; ``predicted`` (Q,) is given if votes are residual; votes
-    are for the categories of ``outcome``; ``index`` is the round's; ``promises`` is their number in the plan.
+    ``rows`` (Q,) are rows of the public dataset in the order of the queries, and ``queries`` (Q, d) are their
+    coordinates. ``radii`` (Q,) are squared radii, and ``voters`` (Q,) are forecast numbers of voters. ``predicted``
+    (Q,) is set only if votes are residual. Votes are for the categories of ``outcome``. ``index`` is the index of the
+    round, and ``promises`` is the number of promises in the plan.
     """
 
     rows: NDArray[np.int64]
@@ -147,7 +148,7 @@ class VotesQuestion:
         return slice(start, min(start + most, self.size))
 
     def state(self, released: Arrays | None) -> None:
-        """Return None, because no query depends on the release of another."""
+        """Return None, because queries do not depend on the releases of others."""
 
     def bounds(self, part: slice) -> list[float]:
         return [(part.stop - part.start) * self.norm / self.sigma**2] * self.promises
@@ -176,7 +177,7 @@ class VotesQuestion:
             predicted=self._guessed(part),
             kernel=self.kernel,
         )
-        # The difference of the accounts is used, not the sum of the norms, so that charges and remaining budgets are
+        # Use the difference between the accounts, not the sum of the norms, so that charges and remaining budgets are
         # consistent.
         return sums, accounts.spent - people.spent
 

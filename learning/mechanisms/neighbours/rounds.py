@@ -1,6 +1,6 @@
 """Choices and plan of a run in which every holder votes: the points asked in each round, and the noise.
 
-If a choice is left open, a public rule decides. The plan of a run is based on public points, caps and noisy head
+A public rule makes any choice that is left open. The plan of a run is based on public points, caps and noisy head
 counts. The second round is planned again after the first has been released (`next_round`). The noisy counts then show
 how many people take part and how many of the voters near a point agree, which determines how little noise the accounts
 allow. The plan may depend on these counts because they are releases.
@@ -43,10 +43,10 @@ _KERNEL_LABELS = {
 MOST_FIRST = 600
 """Default maximum number of points in the first of two rounds; see `first_queries`."""
 
-_LEAST_FIRST = 6  # queries for each class
+_LEAST_FIRST = 6  # queries per class
 _ONE_ROUND = 0.97  # share of queries at which the right class must lead for a single round to be enough
 _LEAST_AGREEMENT, _MOST_AGREEMENT = 0.51, 0.98
-_UNEVEN = 1.5  # a wrong student is wrong repeatedly, and the same holders are charged each time
+_UNEVEN = 1.5  # a wrong student is wrong again and again, and the same holders are charged each time
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def split_share(share: float, rounds: int) -> list[float]:
 
 
 def spread_queries(public: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Return the points to ask first, which are nearest to the centres of `count` clusters of the public points.
+    """Return the points to ask first: those nearest to the centres of `count` clusters of the public points.
 
     Args:
         public: `(P, d)` coordinates.
@@ -156,7 +156,7 @@ def spread_queries(public: ArrayLike, count: int) -> NDArray[np.int64]:
 
 
 def doubtful_queries(probabilities: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Return the points where the student's two most likely classes are closest: closest first, ties in order.
+    """Return the points where the student's two most likely classes are closest, in this order (ties by position).
 
     Args:
         probabilities: `(P, C)` from the previous round's student, which learned only from releases.
@@ -173,8 +173,8 @@ def expected_agreement(counts: ArrayLike, expected: ArrayLike) -> float:
     """Return the ratio of participating voters to forecast voters, estimated from a round of plain votes.
 
     Residual counts do not show how many voters agree with the guess. Public points show a query's number of voters up
-    to a common factor (participation and distribution of records). The sum of all noisy counts of an earlier round
-    estimates this factor far better than any single count.
+    to a common factor, which depends on participation and the distribution of records. The sum of all noisy counts of
+    an earlier round estimates this factor far better than any single count.
 
     Args:
         counts: `(Q, C)` released counts of that round.
@@ -191,7 +191,7 @@ def expected_agreement(counts: ArrayLike, expected: ArrayLike) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PlannedRound:
-    """Planned round: its queries and parameters.
+    """Planned round, with its queries and parameters.
 
     queries: positions among the public points.  residual: whether votes are cast against the predictions of the
     previous round's student.  share: share of every cap for this and all earlier rounds together.  agreement: for
@@ -218,7 +218,7 @@ class PlannedRound:
 
 @dataclass(frozen=True, eq=False)
 class EarlierRound:
-    """Round of plain votes that was released.
+    """A round of plain votes that has been released.
 
     queries: positions among the public points.  sigma, radius_share, share: as in `PlannedRound`.  used: forecast share
     of the cap used by the round, by level.
@@ -332,8 +332,8 @@ def next_round(
         counts: `(Q, C)` released counts of that round.
         public: `(P, d)` public points in the coordinates of the next round.
         probabilities: `(P, C)` from the student that learned from that round. Votes are cast against its most likely
-            classes. The points where it is most in doubt are asked first, while accounts are full: its predictions are
-            most often wrong there, so that most holders disagree and contribute.
+            classes. The points where it is most uncertain are asked first, while accounts are full. Its predictions are
+            most often wrong there, so most holders disagree and contribute.
         levels: Levels with noisy or public head counts, as planned.
         share: Share of every cap that both rounds may use together.
         n_classes, sample: See `plan_rounds`; the sample is in the coordinates of the next round.
@@ -342,9 +342,9 @@ def next_round(
 
     Returns:
         The round, and `(Q,)` `voters` for `read_counts`: the voters at its queries, from the forecast and the turnout
-        of the previous round, plus the prediction's own worth in voters. If counts with noise σ have the right class
-        leading by L voters, a prediction that is right with odds o is worth (σ²/L)·ln o voters (Bayes' rule). This is
-        next to nothing if many people vote, and more than any noise if hardly anyone does.
+        of the previous round, plus the prediction's own worth in voters. If the right class leads by L voters in counts
+        with noise σ, a prediction that is right with odds o is worth (σ²/L)·ln o voters (Bayes' rule). This is next to
+        nothing if many people vote, and more than any noise if hardly anyone does.
     """
     points, certainty = np.asarray(public), np.asarray(probabilities)
     others = np.setdiff1d(np.arange(len(points)), earlier.queries) if queries is None else np.asarray(queries)
@@ -415,7 +415,7 @@ def _proposed(
     by_hand: tuple[float | None, float | None],
     agreement: float | None = None,
 ) -> PlannedRound:
-    """Return a round, with σ and radius chosen by the forecast or by hand, and its forecast."""
+    """Return a round with its forecast. σ and radius are chosen by the forecast, or by hand."""
     best = propose(
         points[queries],
         points,

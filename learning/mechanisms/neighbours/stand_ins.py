@@ -51,7 +51,7 @@ class StandIns:
     def near(self, radius_share: float, records: float = 1.0) -> NDArray[np.bool_]:
         """Return which holders are near each query, `(Q, S)`; one with several records is a draw of several stand-ins.
 
-        With 1.3 records per holder, three holders in ten have one more.
+        With 1.3 records per holder, three in ten holders have two records.
         """
         near = self._distances <= self._reach[radius_share][:, None]
         is_equal, place = self._itself
@@ -68,10 +68,10 @@ class LabelledStandIns(StandIns):
     """Public points around the points of a labelled sample, used to predict the classes of the voters there.
 
     The sample's other points stand in for records with their own labels, and the public points for records with the
-    labels of their nearest labelled points (up to ten). The labelled point that is the query is left out, and replaced
-    by the next one. Points of the sample have correct labels but are few; public points are many but sometimes wrong.
-    The votes of both are counted, and votes for wrong classes are scaled halfway (in log odds) to their share among
-    only the labelled points; see docs/neighbours.md.
+    labels of their nearest labelled points (up to ten). The labelled point that is the query itself is left out and
+    replaced by the next one. Points of the sample have correct labels but are few; public points are many but sometimes
+    wrong. The votes of both are counted, and votes for wrong classes are scaled halfway (in log odds) to their share
+    among only the labelled points; see docs/neighbours.md.
     """
 
     def __init__(self, sample: Sample, public: ArrayLike, radius_shares: Sequence[float], n_classes: int) -> None:
@@ -98,7 +98,7 @@ class LabelledStandIns(StandIns):
             certain = self._count * (self._among <= self._reach[radius_share][:, None]) @ self._one_hot
             votes = certain + near @ self._one_hot[self._tell].sum(axis=1)
             votes += voters @ self._one_hot[self._next] - voters.sum(axis=1)[:, None] * self._one_hot
-            # each point gets one more vote of both kinds, because a point with few neighbours says little
+            # each point gets one more vote of both kinds, because a point with few neighbours reveals little
             both = self._count * len(votes) * votes / max(float(votes.sum()), 1e-9)
             factor = self._odds_wrong(certain + both) / max(self._odds_wrong(votes), 1e-9)
             votes = np.where(self._one_hot > 0, votes, math.sqrt(factor) * votes)

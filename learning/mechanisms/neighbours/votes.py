@@ -121,7 +121,8 @@ def kernel_weights(
     """Return the weight of each pair, from 0 to `UNIT`.
 
     "uniform": every record within the radius has full weight. "epanechnikov": 1 - (distance / radius)², so near records
-    have most weight and records at the rim hardly any. Charges for contributions grow with the square of the weight.
+    have the most weight, and records at the rim hardly any. Charges for contributions grow with the square of the
+    weight.
 
     Args:
         kernel: One of `KERNELS`.
@@ -140,7 +141,7 @@ def kernel_weights(
 def _scores(
     queries: Coordinates, records: Coordinates, norms: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.floating]]]:
-    """Yield each block's start and ⟨q, r⟩ - ‖r‖²/2, `(b, block)`; the array is reused for the next block."""
+    """Yield each block's start and ⟨q, r⟩ - ‖r‖²/2, `(b, block)`; the array is then reused for the next block."""
     kind = np.float32 if queries.shape[1] <= _SINGLE else np.float64
     # one extra coordinate, 1 in a query and -‖r‖²/2 in a record, subtracts the norm within the product
     left = np.ones((len(queries), queries.shape[1] + 1), kind)
@@ -179,7 +180,7 @@ class HolderAccounts(Protocol):
 def radii(queries: ArrayLike, public: ArrayLike, radius_share: float | Sequence[float]) -> NDArray[np.int64]:
     """Return the squared radius of each query: the smallest that contains at least this share of the public points.
 
-    It depends only on public points. The query itself is included if it is a public point. Points at exactly the radius
+    It depends only on public points. The query itself is included if it is a public point. Points exactly at the radius
     are within it, so ties do not matter.
 
     Args:
@@ -227,9 +228,9 @@ def neighbour_votes(
     """Return the votes of all holders on a batch of queries, before noise, and their charges.
 
     A holder contributes the mean of the one-hot vectors of their records within the query's radius (e_y for one
-    record), a vector of norm at most 1. If `predicted` gives a public guess ŷ for each query, e_ŷ is subtracted: the
-    result is 0 if all their records agree, and its squared norm is 2 if none does. Accounts are charged query by query,
-    in the order given. Refused contributions are 0 and cost nothing.
+    record), a vector of norm at most 1. If `predicted` gives a public guess ŷ for each query, e_ŷ is subtracted. The
+    result is then 0 if all their records agree, and its squared norm is 2 if none do. Accounts are charged query by
+    query, in the order given. Refused contributions are 0 and cost nothing.
 
     Args:
         queries: `(Q, d)` integer coordinates of at most 127 in absolute value.
@@ -412,7 +413,7 @@ def _votes(blocks: Iterator[Sayings]) -> _Votes:
     first[1:] = (row[1:] != row[:-1]) | (holder[1:] != holder[:-1])
     vote = np.cumsum(first) - 1
     total = np.bincount(vote, weight).astype(np.int64)
-    amount = weight * UNIT // np.maximum(total, UNIT)[vote]  # rounded down, so that the norm is at most 1
+    amount = weight * UNIT // np.maximum(total, UNIT)[vote]  # rounded down, so that the norm is never above 1
     return _Votes(row[first], holder[first], vote, label, amount)
 
 

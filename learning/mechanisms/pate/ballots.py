@@ -70,7 +70,7 @@ class VoteBudget:
         return np.where(number < self.first, one_by_one, np.where(number == self.first, self.rest, 0.0))
 
     def affordable(self, answered: NDArray[np.bool_], present: NDArray[np.bool_] | None = None) -> int:
-        """Return the number of leading queries of a vote that the group can pay for.
+        """Return the number of leading queries of a vote for which the group can pay.
 
         Every query is assumed to be answered, because the decision to stop the vote must not depend on its own noise.
         After the first query that is too expensive, the group pays for no further query, even if later ones cost less.
@@ -183,7 +183,7 @@ class TeachersQuestion:
         budgets: Budgets of the plan's groups.
         points: Digest of the public points.
         wanted_labels: Number of labels at which the vote ends; None for no such limit.
-        goes_on: Whether the vote continues without groups that cannot pay for the next query.
+        goes_on: Whether the vote continues without the groups that cannot pay for the next query.
         participation: (teachers, points) True if a teacher takes part in a query, from public randomness; None if all
             take part in all queries. With participation, every teacher is a charging class; otherwise every group is.
         student: Function that maps the labels (Q,) so far to a student's probabilities (points, C), all 0 before there
@@ -256,7 +256,7 @@ class TeachersQuestion:
         return [float(self._paid(place, part.start, every).max()) for place in range(len(self.budgets))]
 
     def charges(self, state: VoteState, answered: NDArray[np.bool_]) -> list[float]:
-        """Return the growth of each group's largest charge, in μ², due to the queries after ``state``.
+        """Return how much the queries after ``state`` raise each group's largest charge, in μ².
 
         If all teachers take part in all queries, this is also the charge of each member of the group.
         """
@@ -271,7 +271,7 @@ class TeachersQuestion:
         return [growth if votes else 0.0 for growth, votes in zip(grown, self.voting(state), strict=True)]
 
     def class_charges(self, state: VoteState, answered: NDArray[np.bool_]) -> list[float]:
-        """Return the charge per person in each charging class, in μ², for the queries after ``state``."""
+        """Return the charge per person in each charging class, in μ², for queries after ``state``."""
         if self.participation is None:
             return self.charges(state, answered)
         charges = np.zeros(self.plan.teachers)
@@ -310,7 +310,7 @@ class TeachersQuestion:
         return (self._present(place, start, start + len(answered)) * costs).sum(axis=1)
 
     def _affordable_by_group(self, answered: NDArray[np.bool_]) -> list[int]:
-        """Return, for each group, the number of leading queries that it can pay for, given which were answered.
+        """Return, for each group, the number of leading queries for which it can pay, given which ones were answered.
 
         Groups that share teachers pay together and stop voting together.
         """
@@ -325,8 +325,8 @@ class TeachersQuestion:
     ) -> Arrays:
         """Return weighted counts ``sums`` (Q, C), and the charging class ``group`` (H,) of each person.
 
-        A teacher does not vote if one of its members has a cap of 0 and so must leave the vote, or if its group cannot
-        pay. Its other members are still charged until the vote ends, because its silence also depends on their
+        A teacher does not vote if its group cannot pay, or if one of its members has a cap of 0 and so must leave the
+        vote. Its other members are still charged until the vote ends, because its silence also depends on their
         consents.
         """
         del alone, draws  # noise is drawn in the release

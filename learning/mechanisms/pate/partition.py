@@ -5,7 +5,7 @@ In the vanishing variant, teachers of stricter groups take part in fewer votes.
 **Why a holder pays only for their teacher's votes.** The set of teachers that take part in a vote is drawn only from
 public numbers (group sizes, budgets, coins), never from predictions. The sets of all votes can therefore be considered
 fixed, as if they had been published before. For each fixed choice, a vote without the holder's teacher is the same on
-neighbouring data and costs the holder nothing. Any other vote costs the aggregator's price for a vote among its
+neighbouring data and costs the holder nothing. Any other vote costs what the aggregator charges for a vote among its
 participants. By the composition of RDP, each *teacher* has its own sum, which is the cost to its holders. Since this
 holds for all choices of the sets, they need not be kept secret.
 
@@ -16,10 +16,10 @@ In a real study, charges follow Gaussian differential privacy, independent of th
 queries in which it took part, according to the public seed (`public_participation`). Every teacher then has a separate
 account in the ledger (`learning.mechanisms.pate.ballots`).
 
-**Not claimed.** First, that a group taking part in a share f of the votes pays f times the cost of all votes: the
-teacher in the most expensive votes pays more, and the guarantee must also cover its holders. Second, amplification by
-sampling: the sets would have to stay secret, and no bound for GNMax on sampled votes under data-dependent costs has
-been proved. Charging a group for votes that its teachers missed is sound, but wasteful.
+**Not claimed.** First, that a group that takes part in a share f of the votes pays f times the cost of all votes: the
+teacher in the most expensive votes pays more, and the guarantee must cover its holders too. Second, amplification by
+sampling: the sets would have to stay secret, and no bound has been proved for GNMax on sampled votes under
+data-dependent costs. Charging a group for votes that its teachers missed is sound, but wasteful.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ _PARTS = 10
 def balanced_draws(sizes: Iterable[int], items: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
     """Yield, for each size, this many different items: those drawn least often so far, with ties broken randomly.
 
-    At any time, the numbers of draws of two items differ by at most one. Each size must be at most `items`.
+    At any time, the numbers of draws of two items differ by at most one. No size may exceed `items`.
 
     >>> draws = list(balanced_draws([2, 2, 2], 3, np.random.default_rng(0)))
     >>> np.bincount(np.concatenate(draws))
@@ -97,7 +97,7 @@ def assign_keyed(
     key: bytes,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign every holder to teachers by a keyed hash of the holder's id, independent of other participants.
+    """Assign every holder to teachers by a keyed hash of the holder's id, regardless of who else takes part.
 
     The guarantee requires this in a real run (condition 3), because adding or removing a holder then moves no other
     holder. The sizes of teachers differ by chance; an empty teacher does not vote.

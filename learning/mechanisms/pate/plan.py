@@ -88,7 +88,7 @@ class GroupPlan(Stored):
 
     @property
     def sensitivity(self) -> float:
-        """Largest change in a vote count due to one holder: the total weight of that holder's teachers."""
+        """Largest change in a vote count that one holder can cause: the total weight of that holder's teachers."""
         return self.weight * self.factor
 
 
@@ -195,11 +195,11 @@ def make_plan(
 
     In weighting and vanishing, a group is too small if it has no teacher, or fewer holders than half of a teacher's
     average. It is merged into the next stricter group (`small_groups="merge"`), left out ("leave_out") or, in
-    weighting, each of its holders is copied into several teachers of a stricter group ("copy"). This is the hybrid in
+    weighting, its holders are each copied into several teachers of a stricter group ("copy"). This is the hybrid in
     section 7.2 of the thesis, in which small groups are upsampled and the others weighted. The host is the stricter
     group whose teachers, of weight w each, give k copies the largest total weight k·w within the small group's own
     promise, where k = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, and other
-    groups should not be merged into it for its sake, so it gets one small teacher.
+    groups should not be merged into it just for its sake, so it gets one small teacher.
 
     groups: in any order. teachers: requested number, before upsampling. aggregator: parameters for that many votes.
     classes: if given, T is checked against it. delta, conversion: how the study derives ε from RDP, for the scheme
@@ -343,7 +343,7 @@ def _plan_teachers_of_one_group(
 def _with_weights(
     plan: Plan, copied: Sequence[PrivacyGroup], scheme: str, delta: float, conversion: Conversion
 ) -> Plan:
-    """Weight the teachers of each group, and copy holders of groups without teachers into teachers of other groups."""
+    """Weight the teachers of each group, and copy holders of groups without teachers into other groups' teachers."""
     everyone = [*plan.groups, *(_group_plan([group], 0) for group in copied)]
     weights = teacher_weights(
         [group.epsilon for group in everyone], [group.teachers for group in everyone], scheme, delta, conversion

@@ -26,7 +26,7 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People
 
 @dataclass(frozen=True, eq=False)
 class Vote:
-    """Outcome of a batch, which is secret until the budget filter has determined how much of it may be released.
+    """Outcome of a batch. It is secret until the budget filter has determined how much of it may be released.
 
     votes: `(queries, classes)`, weighted. release: the labels. costs: for each group of the plan, the cost `(queries,
     R)` of a query to a holder in the group whose teacher took part in it.
@@ -200,7 +200,7 @@ def simulate_vote(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RehearsedVote(TeachersQuestion):
-    """Rehearsed vote: :func:`learning.mechanisms.pate.simulate_vote` as a question with all queries in a single batch.
+    """A rehearsed vote: :func:`learning.mechanisms.pate.simulate_vote` as a question with all queries in one batch.
 
     Attributes:
         groups: Levels of the rehearsal for which the plan was made.
@@ -222,7 +222,7 @@ class RehearsedVote(TeachersQuestion):
         return slice(start, self.size)
 
     def state(self, released: Arrays | None) -> VoteState | None:  # type: ignore[override]
-        """Return None before the vote, because it can end before its first label."""
+        """Return None before the vote, because the vote can end before its first label."""
         return None if released is None else super().state(released)
 
     def stop(self, state: VoteState | None) -> Stop | None:
@@ -299,7 +299,7 @@ def _affordable(
     orders: ArrayLike,
     conversion: Conversion,
 ) -> tuple[Prefix, NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many of the queries so far all groups can pay for, and the costs of checks and labels `(Q, G, R)`."""
+    """Return how many of the queries so far all groups can pay for, and the costs `(Q, G, R)` of checks and labels."""
     alpha, queries = np.asarray(orders, dtype=np.float64), len(answered)
     costs = [
         QueryCosts(

@@ -4,10 +4,10 @@ Teachers share only public information: a representation of the public points, a
 They may also learn from the public points without labels. Otherwise, a teacher's answers depend only on its members'
 records.
 
-*Forecast.* As many small teachers as time allows are trained on some of the labelled points, each on as many records as
-a real teacher has; slow learners are replaced by faster ones. Their answers for the other points are counted as the
-votes of all teachers, with the plan's noise. Without labelled points, an assumption is made about the share of teachers
-that agree with the right class, in the same way as for votes by every holder.
+*Forecast.* As many small teachers as time allows are trained on some of the labelled points. Each gets as many records
+as a real teacher has, and slow learners are replaced by faster ones. Their answers for the other points are counted as
+the votes of all teachers, with the plan's noise. Without labelled points, an assumption is made about the share of
+teachers that agree with the right class, in the same way as for votes by every holder.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Teachers(Choices):
 
     @property
     def leaves_open(self) -> bool:
-        """Return whether the number of teachers or the way they vote is left to the plan."""
+        """Return whether the plan is left to choose the number of teachers or how they vote."""
         return self.teachers is None or self.aggregator is None
 
     def vote(self) -> Aggregator:
@@ -200,7 +200,7 @@ def forecast_votes(
     labels: ArrayLike | None,
     answers: int | None = None,
 ) -> Forecast | None:
-    """Forecast the share of correct labels among those that a vote releases; None if it cannot be forecast.
+    """Forecast the share of correct labels among those released by a vote; None if this is not possible.
 
     Args:
         n_classes: Number of classes C.
@@ -274,7 +274,7 @@ def _shares(
 
 
 def _released(plan: Plan, shares: NDArray[np.float64]) -> LabelRelease:
-    """Simulate a vote of all teachers, given the expected shares of teachers predicting each class."""
+    """Simulate a vote of all teachers, given the expected share of teachers that predicts each class."""
     votes = np.random.default_rng(_SEED).multinomial(round(plan.votes), shares)
     return plan.aggregator.release(votes.astype(np.float64), SimulationNoise(_SEED))
 

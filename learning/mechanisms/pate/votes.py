@@ -3,7 +3,7 @@
 Source: Boenisch, Mühl, Rinberg, Ihrig, Dziedzic, "Individualized PATE: Differentially Private Machine Learning with
 Individual Privacy Guarantees" (PoPETs 2023), and the thesis behind it. A budget is an ε; only the ratios of budgets
 matter here. The budget filter ensures that no budget is exceeded. The choices here determine how much of each group's
-budget has been used when the first group's budget is used up.
+budget has been used by the time that the first budget runs out.
 """
 
 import math
@@ -134,9 +134,9 @@ def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int
     A label is charged 2f²/(σG)² to a holder with f duplicates, and the noise is G = Σ n·f / Σ n times as large. The
     first accounts to run out, which have the smallest t = μ/f, pay for a number of labels proportional to (t·G)². For a
     given t, the best f are ⌊μ/t⌋, and only t = μ/k for a group's μ and an integer k can be optimal. f = 1 for all
-    groups is among the candidates, so a larger promise never reduces the number of labels. Ratios rounded to the
-    nearest integer do not ensure this: if a few people with μ 2.7 times as large get f = 3, their accounts run out
-    after 4/5 of the labels.
+    groups is among the candidates, so larger promises never reduce the number of labels. Ratios rounded to the nearest
+    integer do not ensure this: if a few people with μ 2.7 times as large get f = 3, their accounts run out after 4/5 of
+    the labels.
 
     mu: `(groups,)` μ of the promises.  holders: `(groups,)` counts, at least one in total.  Returns `(groups,)`
     integers. Raises ValueError on bad values.

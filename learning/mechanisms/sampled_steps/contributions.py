@@ -20,7 +20,7 @@ from learning.mechanisms.steps.linear import OwnedRecords
 from learning.outcomes import CROSS_ENTROPY, Loss
 from learning.representations.coordinates import LARGEST
 
-# Calling PyTorch takes as long as thousands of products, so blocks are as large as memory allows.
+# A call to PyTorch takes as long as thousands of products, so blocks are as large as memory allows.
 _RECORDS_AT_A_TIME = 1024
 _NUMBERS_AT_A_TIME = 2**22
 _SUM_STEPS = 2.0**26  # length of a holder's longest gradient times the number of records; squares stay below 2⁵³
@@ -37,8 +37,8 @@ class Gradients:
         shape: Shape of a record as input of the network.
         scale: Public factor of records; for coordinates (int8), 1 divided by a typical length. Other records, such as
             pixels of images, are clipped to [-1, 1] and rounded to multiples of 1/127.
-        records: Largest number of a holder's records in one step; a holder with more contributes others in the next
-            step.
+        records: Largest number of a holder's records in one step; holders with more contribute different ones in the
+            next step.
         loss: Loss of a record's scores and target.
 
     Raises:
@@ -96,7 +96,7 @@ class Gradients:
         return torch.cat(flat).to(torch.int64).numpy()
 
     def _stacks(self, holders: OwnedRecords, chosen: Integers, step: int) -> Iterator[_Stack]:
-        """Yield stacks of all chosen holders with records."""
+        """Yield stacks that together contain all chosen holders with records."""
         owned = holders.first[chosen + 1] - holders.first[chosen]
         for count in np.unique(owned[owned > 0]).tolist():
             mine, each = chosen[owned == count], min(count, self._records)
@@ -143,7 +143,7 @@ def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -
 
 
 def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
-    """Add up mean gradients of holders with the same number of records, each rounded to the holder's own step."""
+    """Add up mean gradients of holders with the same number of records, each rounded to that holder's own step."""
     holders = len(allowed)
     each = len(layers[0].scale) // holders
     lengths = torch.sqrt(_added([layer.squared_norms for layer in layers]))
@@ -163,7 +163,7 @@ def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> 
 
 
 def _added(parts: list[torch.Tensor]) -> torch.Tensor:
-    """Add parts one after the other, so that the result is the same for all shapes of a sum."""
+    """Add parts one after the other, so that the result is the same however a sum is divided."""
     total = parts[0]
     for part in parts[1:]:
         total = total + part

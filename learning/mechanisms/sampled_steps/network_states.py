@@ -137,7 +137,7 @@ def _entering(model: NetworkModel, points: Records) -> tuple[Floats, Floats]:
 
 
 def _as_in_steps(question: SampledQuestion, points: Records) -> tuple[torch.Tensor, float]:
-    """Return the points as integers, in the form used in steps, and the value represented by the integer 1."""
+    """Return the points as integers, in the form used in steps, and the value that the integer 1 represents."""
     if question.fitted is not None:
         return torch.from_numpy(question.fitted.transform(points)).float(), question.scale
     values = np.asarray(points, np.float32).reshape(-1, *question.shape)

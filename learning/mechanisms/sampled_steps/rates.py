@@ -26,10 +26,10 @@ FINENESS = 2**20
 Cost = Callable[[float, float], float]
 """Cost of a run with rate q and noise multiplier σ, in units of μ; it grows with q and falls with σ."""
 
-_CLOSE = 2e-4  # relative distance from the target at which the search ends
-_MORE_NOISE = 2e-4  # step by which σ grows until no group exceeds its target
+_CLOSE = 2e-4  # relative distance from the target at which the search stops
+_MORE_NOISE = 2e-4  # step by which σ is raised until no group exceeds its target
 _TRIALS = 60
-_ROUNDED = 1e-12  # tolerance within which a rate is 1
+_ROUNDED = 1e-12  # tolerance within which a rate counts as 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class SampledMechanism:
     Attributes:
         rates: Probability that a holder in each group is drawn for a step, shape (groups,); 0 for groups left out.
         norms: Largest norm of a contribution in each group, shape (groups,).
-        noise_multiplier: σ; the noise of a coordinate has standard deviation σ·clip_norm. 0 protects nobody.
+        noise_multiplier: σ; the noise of a coordinate has standard deviation σ·clip_norm. 0 protects no one.
         clip_norm: Norm c to which σ refers.
         expected: Average number of holders in a step according to public sizes, the divisor of sums.
     """
@@ -128,7 +128,7 @@ def scale_norms(
 
 
 def required_noise(cost: Cost, target: float, *, steps: int, rate: float) -> float:
-    """Return the noise multiplier at which a run with this rate costs the target and no more."""
+    """Return the noise multiplier at which a run with this rate costs exactly the target."""
     return spend_equally(cost, np.array([target]), np.ones(1), steps=steps, rate=rate)[0]
 
 
@@ -146,9 +146,9 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
 
     In the limit of many small steps, a run costs μ = q·√(T·(e^{1/σ²} − 1)) (Bu, Dong, Long, Su 2020, Corollary 4). If
     it costs r times as much, the targets μ_p require q_p = μ_p/(r_p·√(T·(e^{1/σ²} − 1))), and their mean q requires
-    √(T·(e^{1/σ²} − 1)) = Σ_p w_p·μ_p/(r_p·q). The r_p hardly change with q_p and σ while σ is above 1, and more below.
-    Repeating both steps, with Anderson's acceleration (1965) of ln r_p, converges in four to ten rounds. Finally, σ is
-    increased until no group exceeds its target.
+    √(T·(e^{1/σ²} − 1)) = Σ_p w_p·μ_p/(r_p·q). The r_p hardly change with q_p and σ while σ is above 1, but they change
+    more below that. Repeating both steps, with Anderson's acceleration (1965) of ln r_p, converges in four to ten
+    rounds. Finally, σ is increased until no group exceeds its target.
 
     Args:
         cost: Monotone, see `Cost`.

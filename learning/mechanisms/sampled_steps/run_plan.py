@@ -1,6 +1,6 @@
 """Choices and plan of a sampled run: rates or norms from public figures, and the charge that is due before it begins.
 
-If a choice is left open, a public rule decides. Rehearsals and benchmarks also run the baselines of individualized
+A public rule makes any choice that is left open. Rehearsals and benchmarks also run the baselines of individualized
 DP-SGD (Boenisch et al. 2023, Appendix E), which also keep every group's promise. Each is a list of phases, and each
 phase starts from the final state of the previous one. All have the same number of steps, and on average as many holders
 in a step, as the run to which they are compared. Their arguments are:
@@ -49,8 +49,8 @@ NETWORK_CHOICES = {
 }
 """Networks trained over samples, by name: `learning.mechanisms.sampled_steps.networks.NETWORKS`."""
 
-_DRAWN, _LEAST_RATE = 512, 0.005  # average number of holders in a step, as in the paper; smaller rates waste promises
-_ROUNDING = 1 - 1e-9  # allowance for computing norms from noise and noise back from norms
+_DRAWN, _LEAST_RATE = 512, 0.005  # average number of holders per step, as in the paper; smaller rates waste promises
+_ROUNDING = 1 - 1e-9  # allowance for computing norms from noise and vice versa
 _LOUD = 5.0  # noise of a step divided by the norm of its sum if all contributions have the same direction
 
 CostOf = Callable[[int], Cost]
@@ -63,7 +63,7 @@ SMALLEST_SIDE = 16
 
 
 def maps_sides(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the height and width of the convolutional network's last maps.
+    """Return the height and width of the convolutional network's final feature maps.
 
     Raises:
         ValueError: Records of this shape are not images, or are too small.
@@ -157,7 +157,7 @@ class SampledPlan:
     """Public plan of a run whose whole charge is due before its first step.
 
     Attributes:
-        phases: Rates, norms and noise, with their numbers of steps; one phase except in baselines.
+        phases: Rates, norms and noise, with their numbers of steps; there is only one phase, except in baselines.
         charges: μ² of each group, shape (groups,), at most its share of the cap; NaN if nothing protects it.
         slack: δ′, which is also subtracted from δ, once for the run and for all holders.
     """
@@ -305,7 +305,7 @@ def group_after_group(
 
 
 def non_private(group_sizes: ArrayLike, *, steps: int, rate: float, clip_norm: float) -> Phases:
-    """Plan steps without noise or clipping, which protect nobody but show the cost of privacy by comparison."""
+    """Plan steps without noise or clipping. They protect no one, but show the cost of privacy by comparison."""
     sizes = np.asarray(group_sizes, np.float64)
     norms = np.full(len(sizes), _UNCLIPPED * clip_norm)
     rates = np.full(len(sizes), float(rate))
@@ -345,7 +345,7 @@ def _rough_cost(slack: float, steps: int) -> Cost:
 
 
 def _charges(phases: Phases, slack: float) -> Floats:
-    """Return the charge of each group, (groups,) in μ²; groups are drawn in only one phase, or all phases are equal."""
+    """Return the charge of each group, (groups,) in μ². Groups are drawn in only one phase, or all phases are equal."""
     charges = np.zeros(len(phases[0][0].rates))
     for mechanism, steps in phases:
         own = mechanism.noise_multiplier * mechanism.clip_norm / mechanism.norms

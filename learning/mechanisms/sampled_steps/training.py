@@ -50,7 +50,7 @@ class Sampling(Protocol):
 class SystemSampling:
     """Sampling by the operating system's cryptographic generator.
 
-    Rates are rounded down to multiples of 2^-64, so nobody is drawn more often than their charge covers.
+    Rates are rounded down to multiples of 2^-64, so no one is drawn more often than their charge covers.
 
     >>> SystemSampling().chosen(np.array([0.0, 1.0])).tolist()
     [1]
@@ -61,7 +61,7 @@ class SystemSampling:
     def chosen(self, rates: Floats) -> NDArray[np.int64]:
         certain = rates >= 1
         limits = np.floor(np.ldexp(np.where(certain, 0.0, rates), 64)).astype(np.uint64)
-        # the first 16 bits decide almost every case; for the others, 48 more bits are drawn
+        # the first 16 bits decide almost every case; otherwise, 48 more bits are drawn
         firsts = (limits >> np.uint64(48)).astype(np.uint16)
         drawn = np.frombuffer(urandom(2 * len(rates)), np.uint16)
         included = certain | (drawn < firsts)
@@ -214,7 +214,7 @@ class SampledQuestion:
 
     @property
     def charges(self) -> NDArray[np.float64]:
-        """Charge for each promise for the whole run, (groups,) in μ²; 0 if nobody is protected."""
+        """Charge for each promise for the whole run, (groups,) in μ²; 0 if no one is protected."""
         return np.nan_to_num(self.plan.charges)
 
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""Integer gradients of the networks used for private steps, bit for bit the same for a record at any position.
+"""Integer gradients of the networks used for private steps, bit for bit the same for a record in any position.
 
 The inputs of a layer are rounded to integers of at most 127, and weights to integers small enough that every product
 and partial sum is below 2²⁴, where float32 is exact. The result therefore does not depend on the order in which a
@@ -45,7 +45,7 @@ _TANH = torch.tensor(
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Data kept from the forward pass: the inputs of each place, and the origin of each maximum."""
+    """Data kept from the forward pass: the inputs at each position, and the origin of each maximum."""
 
     patches: torch.Tensor
     maps: torch.Tensor | None = None
@@ -166,7 +166,7 @@ class DenseGradients(WholeLayer):
 
 
 class ConvolutionGradients(WholeLayer):
-    """Convolution of images `(R, width, height, channels)`; tanh is monotone, so the maximum may be taken before it."""
+    """Convolution of images `(R, width, height, channels)`. As tanh is monotone, the maximum may be taken before it."""
 
     def __init__(self, layer: nn.Conv2d, size: tuple[int, ...]) -> None:
         # PyTorch has the height first
@@ -195,7 +195,7 @@ class ConvolutionGradients(WholeLayer):
         return _tanh(largest.permute(0, 2, 3, 1)), Memory(patches.flatten(1, 2), maps, origins)
 
     def pull(self, slopes: torch.Tensor) -> torch.Tensor:
-        # each stretch of `stride` pixels gets slopes from all places that cover it, in one product with these sums
+        # each stretch of `stride` pixels gets slopes from all places that cover it, in a single product with these sums
         reach = _pair(tap - 1 for tap in self._taps)
         around = nn.functional.pad(slopes.view(-1, *self._grid, self.outputs), _around(reach))
         stretches = _windows(around, self._taps, (1, 1))
@@ -386,7 +386,7 @@ def _tanh(arguments: torch.Tensor) -> torch.Tensor:
 def _windows(images: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> torch.Tensor:
     """Return the numbers under a kernel, `(R, across, down, numbers)`, for images `(R, width, height, channels)`.
 
-    Copying happens in two steps, first down and then across, because each copied piece is then longer.
+    The numbers are copied in two steps, first down and then across, so that each copied piece is longer.
     """
     records, width, height, channels = images.shape
     across, down = _pair(
@@ -408,7 +408,7 @@ def _channels_last(shape: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 def _around(more: tuple[int, int]) -> tuple[int, ...]:
-    """Return the margins of images, in PyTorch's form."""
+    """Return the padding of images, in PyTorch's form."""
     return (0, 0, more[1], more[1], more[0], more[0])
 
 

@@ -29,7 +29,7 @@ from learning.representations import FittedRepresentation, LinearModel, represen
 
 Floats = NDArray[np.float64]
 
-_CANDIDATES = np.geomspace(0.02, 8.0, 61)  # candidate values for the spread of the weights
+_CANDIDATES = np.geomspace(0.02, 8.0, 61)  # candidates for the spread of the weights
 
 MOST_PUBLIC = 4000
 """Largest number of public points used to compute a step."""
@@ -39,11 +39,11 @@ LOOKED = 0.25
 """Share of the steps after which the releases determine the ridge."""
 _RIDGE, _SPREAD_POWER = 5.0, 1.5  # ridge at a spread of 1, in a step's noises, and its growth for smaller spreads
 _ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # growth and largest ridge after a restart, in units of a step's noise
-_LOUD = 50.0  # signal of a plan above which small weights can be distinguished from weights hidden by noise
+_LOUD = 50.0  # signal of a plan above which small weights can be distinguished from weights that noise hides
 _PARAMETER_STEPS = 2.0**24
 _OBSERVED_STEPS = 2.0**40
 _SMALLEST_CURVATURE = 1e-9
-_SAME = 1e-6  # relative differences between the solvers of two machines
+_SAME = 1e-6  # relative differences between the solvers on two machines
 
 _STATE = "state"
 
@@ -61,7 +61,7 @@ def curvatures(features: Floats, weights: Floats, loss: Loss = CROSS_ENTROPY) ->
     """
     bounds = loss.curvature(features @ weights) / len(features)
     roots = (features * np.sqrt(bound)[:, None] for bound in bounds.T)
-    return np.stack([root.T @ root for root in roots])  # for an array and its own transpose NumPy computes one triangle
+    return np.stack([root.T @ root for root in roots])  # for an array and its transpose, NumPy computes one triangle
 
 
 def weights_spread(observed: Floats, matrices: Floats, variance: float) -> float:
@@ -98,11 +98,11 @@ def kept_points(public: ArrayLike) -> NDArray[np.int8]:
 class Descent:
     """Newton's method with the curvature of public points. The model is the mean over the later half of the steps.
 
-    Every noisy gradient is multiplied by the inverse of the public points' curvature at its parameters plus a ridge
-    proportional to the noise. The ridge is large for the first quarter of the steps; afterwards, the larger the
+    Every noisy gradient is multiplied by the inverse of the public points' curvature at its parameters, plus a ridge
+    that is proportional to the noise. The ridge is large for the first quarter of the steps; afterwards, the larger the
     released weights, the smaller the ridge (see `weights_spread`). If the weights are so small that the first ridge was
-    too small, the parameters followed noise. The descent then restarts with a larger ridge, at the ridge regression of
-    all releases so far. The mean of the iterates (Polyak and Juditsky 1992) averages the noise of their steps.
+    too small, the parameters followed noise. The descent then restarts with a larger ridge, from the ridge regression
+    of all releases so far. The mean of the iterates (Polyak and Juditsky 1992) averages the noise of their steps.
     Everything here is public.
 
     plan: steps, step size, clipping norm, ridge and the expected people.  points: `(P, d)` coordinates of public
@@ -283,7 +283,7 @@ def nearly_same(ours: Floats, theirs: Floats) -> bool:
 class StepsQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
-    ``begin`` is the state before the first step, ``index`` the number of the round, and ``caps`` (promises,) are the
+    ``begin`` is the state before the first step, ``index`` is the number of the round, and ``caps`` (promises,) are the
     caps of the promises in the run's plan, in μ². ``target`` is the target to learn, or None for classes.
     """
 
@@ -387,7 +387,7 @@ class Contributions:
         self._plan, self._weights = plan, plan.level_weights(people.caps)
 
     def at(self, state: Descent) -> NDArray[np.int64]:
-        """Return the unnoised sum (d + 1, C) of the contributions to the step from ``state``, and charge for them."""
+        """Return the unnoised sum (d + 1, C) of contributions to the step from ``state``, and charge people for it."""
         sums, _ = step_contributions(
             self._records,
             state.weights,
@@ -401,7 +401,7 @@ class Contributions:
 
     @property
     def charges(self) -> NDArray[np.float64]:
-        """Return each person's charge (H,) so far, in μ²: the difference of the accounts, consistent with them."""
+        """Each person's charge (H,) so far, in μ², computed as a difference of accounts so that it agrees with them."""
         return self._accounts.spent - self._spent
 
 
@@ -418,7 +418,7 @@ def sums_digest(sums: NDArray[Any]) -> str:
 
 
 def _ridged(matrix: Floats, ridge: float) -> Floats:
-    """Add the ridge, reduced for the intercept: a full ridge would slow it down; without any, noise moves it far."""
+    """Add the ridge, reduced for the intercept, which a full ridge would slow down and no ridge would leave noisy."""
     added = np.full(len(matrix), ridge + _SMALLEST_CURVATURE)
     added[-1] *= min(1.0, ridge / matrix[-1, -1])
     return matrix + np.diag(added)
@@ -446,7 +446,7 @@ def descent_calibration(
     features = np.column_stack([points, np.full(len(points), float(INTERCEPT))]) / length
     noise = plan.sigma * plan.clip_norm / plan.people
     checks = []
-    # the steps whose weights the model averages
+    # the steps over whose weights the model averages
     for state, sums in steps[-max(1, round((1 - EARLY) * len(steps))) :]:
         gradient, weights = sums * (plan.clip_norm / plan.people / CLIP_STEPS), state.learned * length
         checks.append(
@@ -472,7 +472,8 @@ def descent_calibration(
 def descent_shares(begin: Descent, sums: NDArray[np.int64]) -> list[ClassShare] | None:
     """Return the class shares among the people, from the `(d + 1, C)` noisy sums of a descent's first step.
 
-    None if noise is so small that some accounts may not even pay for one step, because contributors are then unknown.
+    None if noise is so small that some accounts may not be able to pay for even one step, because it is then unknown
+    who contributed.
     """
     plan, constant = begin.plan, INTERCEPT / begin.length
     if plan.sigma**2 * plan.largest_cap * max(plan.until.values()) < 1:

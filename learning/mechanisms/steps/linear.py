@@ -74,7 +74,7 @@ class OwnedRecords:
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
     def stacks(self, numbers: int) -> Iterator[Stack]:
-        """Yield all holders with records in stacks; a holder with very many records gets a separate stack.
+        """Yield all holders with records in stacks. A holder with very many records gets a separate stack.
 
         A stack has at most `_RECORDS_AT_A_TIME` records, or a single holder.
 
@@ -112,7 +112,7 @@ def owned_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: Array
     Args:
         x: `(N, …)` records.
         y: `(N,)` class numbers. A record with an invalid class or with values that are not finite contributes nothing.
-            It raises no error, because an error would reveal it.
+            It does not raise an error, because an error would reveal it.
         holder: `(N,)` in 0 … H - 1.
         identity: `(H,)`, see `OwnedRecords`.
 
@@ -239,7 +239,7 @@ def _parts(scores: Scores, loss: Loss, records: OwnedRecords, stack: Stack) -> P
 
 
 def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
-    """Return contributions of holders with one record, without writing out products, because ‖f ⊗ r‖ = ‖f‖·‖r‖."""
+    """Return contributions of holders with one record. As ‖f ⊗ r‖ = ‖f‖·‖r‖, products need not be written out."""
     ((features, residuals),) = blocks
     points, parts = features[:, 0], residuals[:, 0]
     squares = (points**2).sum(axis=1)
@@ -253,7 +253,7 @@ def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
 
 
 def _means(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
-    """Return contributions of holders with several records: the mean of their gradients, exact over all blocks."""
+    """Return contributions of holders with several records: the mean of their gradients, exact across all blocks."""
     products, each = np.zeros(()), 0
     for features, residuals in blocks:
         products = products + features.transpose(0, 2, 1) @ residuals

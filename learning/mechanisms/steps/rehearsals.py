@@ -1,11 +1,11 @@
 """Planned steps on public points that stand in for people: forecast of a round, and adjustment for its noise.
 
 *Forecast.* Two thirds of up to 3,000 public points stand in for all the expected people, with the planned noise. The
-others test the model; if there are few points, each third is used for testing in turn. With labels of public points,
-this rehearses the round and forecasts how many points will be right if holders' records are distributed like the public
-points. Without labels, the points are put into as many clusters as there are classes, to see how an easy task of this
-size survives the noise. Real classes are harder to distinguish than clusters, so a forecast from clusters is an upper
-bound.
+rest are used to test the model; if there are few points, each third is used for testing in turn. With labels of public
+points, this rehearses the round and forecasts how many points will be right if holders' records are distributed like
+the public points. Without labels, the points are put into as many clusters as there are classes, to see how well an
+easy task of this size survives the noise. Real classes are harder to distinguish than clusters, so a forecast from
+clusters is an upper bound.
 
 *Adjustment*, for a linear model of numbers, times or labels. The public points and the noise of the releases are known,
 so the effect of the steps on a known model can be tested. Targets for the expected number of people are drawn from the
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 _PEOPLE = 5000
 _ROUNDS = 2
 _MOST = 1.5
-_SEED = 0  # a fixed seed, because test runs protect nobody and the same releases must give the same model
+_SEED = 0  # a fixed seed, because test runs protect no one and the same releases must give the same model
 
 _POINTS = 3000
 

@@ -1,6 +1,6 @@
 """Choices and plan of a round of private gradient steps: their number, noise, clipping norm and step size.
 
-If a choice is left open, a public rule decides. Rules use only public inputs: caps and shares, noisy or public head
+A public rule makes any choice that is left open. Rules use only public inputs: caps and shares, noisy or public head
 counts, and the numbers of coordinates and classes. docs/sgd.md explains how the constants were found.
 """
 
@@ -37,13 +37,13 @@ _LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
 STEPS = 60
 STEP_SIZE = 1.0
 RIDGE, LEAST_RIDGE = 3.5, 10.0  # in units of a step's noise: per root of the number of scores, and for a weak signal
-LARGEST_RIDGE = 20.0  # used while the signal is unknown
+LARGEST_RIDGE = 20.0  # used as long as the signal is unknown
 COUNTED = 0.1
 """Share of a run's share used to count people if there are no public points; measurements are in docs/sgd.md."""
 ROWS = 10_000
 """Number of rows drawn from these counts; it does not affect the charge."""
 
-_FEW = 15.0  # signal below which models were much worse than without noise
+_FEW = 15.0  # signal below which models were much worse than they would be without noise
 _STRONG = 5000.0
 _SMALLEST_WEIGHT = 1e-6
 _ROUNDING = 1.0 + 1e-9  # factor of σ, so that accounts can pay for all steps regardless of the last digit of a quotient
@@ -111,7 +111,7 @@ class Steps(StepChoices):
     )
 
     def placed(self, points: NDArray[Any], strength: float) -> Steps:
-        """Return the same choices with a representation, which is chosen by the rule if it was left open.
+        """Return the same choices with a representation, which the rule chooses if it was left open.
 
         points: public, `(n, *shape)`.  strength: `strength_of` the people. A smaller strength gives the columns of a
         table fewer thresholds, magnifies small variances less, and reduces the number of components of texts and of
@@ -148,11 +148,11 @@ class StepsPlan(Stored):
 
     sigma: noise multiplier, the same for all steps.  steps: number of steps. clip_norm: clipping norm of a holder's
     gradient if points have norm 1. step_size: 1 is Newton's.  ridge: smallest addition to the curvature of public
-    points. largest_ridge: initial addition (for the case that it is too small, see `descent.Descent`).  largest_cap: μ²
-    of the most lenient level, see `level_weights`.  people: sum of all holders' weights, from public head counts.
-    strength: see `strength_of`.  signal: information from all people about one number, in standard deviations of its
-    noise over the whole round, divided by the root of the count of numbers.  until: largest share of the cap used by
-    this round without earlier rounds, by level. notes: notes for plan and card. warnings: expected problems.
+    points. largest_ridge: initial addition (see `descent.Descent` if it is too small).  largest_cap: μ² of the most
+    lenient level, see `level_weights`.  people: sum of all holders' weights, from public head counts. strength: see
+    `strength_of`.  signal: information from all people about one number, in standard deviations of its noise over the
+    whole round, divided by the square root of the count of numbers.  until: largest share of the cap used by this round
+    without earlier rounds, by level. notes: notes for plan and card. warnings: expected problems.
     """
 
     sigma: float
@@ -177,7 +177,7 @@ class StepsPlan(Stored):
     def level_weights(self, caps: ArrayLike) -> NDArray[np.float64]:
         """Return the factor for clipped gradients of holders with these caps (whole caps in μ²): √(cap / largest cap).
 
-        With this factor, no account is used up before the last step because of other people's larger caps.
+        With this factor, other people's larger caps never use up an account before the last step.
         """
         return np.clip(np.sqrt(np.asarray(caps, np.float64) / self.largest_cap), _SMALLEST_WEIGHT, 1.0)
 
@@ -198,7 +198,7 @@ def plan_steps(
         dimensions: Number of coordinates d of a point, without the intercept.
         n_classes: Number of scores of a record, one for each class.
         share: Share of every cap that this round may use, without earlier rounds.
-        steps: Manual choices; the rules decide everything else.
+        steps: Manual choices; the rules set everything else.
         loss: Loss of a record, which has a usual clipping norm.
 
     Raises:
@@ -240,7 +240,7 @@ def plan_steps(
 
 
 def strength_of(levels: Sequence[PlannedLevel], *, share: float, steps: Steps) -> float:
-    """Return the number of people times the μ of the largest cap's share, on which the rules for a round depend."""
+    """Return the number of people times the μ of the largest cap's share; the rules for a round depend on this."""
     largest, count = max(level.cap for level in levels), steps.steps or STEPS
     spending = math.sqrt(min(count / _sigma(count, share * largest, steps) ** 2, share * largest))
     return float(_people(levels) * spending)
@@ -261,7 +261,7 @@ def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
 def _ridges(strength: float, n_classes: int, loss: Loss) -> tuple[float, float]:
     """Return the smallest and the largest ridge in units of a step's noise.
 
-    The smallest is larger for few people, because more directions then contain only noise. For classes, the releases
+    For few people, the smallest ridge is larger, because more directions contain only noise. For classes, the releases
     determine a ridge between these; see `descent.Descent`.
     """
     least = max(RIDGE * math.sqrt(n_classes), 0.0 if strength > _STRONG else LEAST_RIDGE)

@@ -1,7 +1,7 @@
 """Model of records: classes, and a tree of columns that depend on the class and on their parent.
 
 Noisy counts determine the groups of cells, and the pairs of columns to count next. Counts are shrunk towards their
-expectations as much as the noise requires.
+expectations by as much as the noise requires.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FITTINGS = 20
 
 
 def grouped(column: CountedColumn, counts: Numbers, smallest: float) -> CountedColumn:
-    """Return the column with its cells in groups that contain about ``smallest`` or more.
+    """Return the column with its cells in groups of at least about ``smallest``.
 
     Adjacent bins of numbers are joined, and rare values of other columns share a group. In a numeric column, *Not
     known* is a separate group.
@@ -146,7 +146,7 @@ def fitted(table: Numbers, rows: Numbers, columns: Numbers) -> Numbers:
     total = float(rows.sum())
     if total <= 0:
         return np.zeros_like(table)
-    # Adds a trace of independence, because a row with a margin above 0 must not be empty.
+    # Add a trace of independence, because a row with a margin above 0 must not be empty.
     table = np.maximum(table, 0.0) + 1e-9 * np.outer(rows, columns) / total
     for _ in range(_FITTINGS):
         table = table * _ratio(columns, table.sum(axis=0))

@@ -155,7 +155,7 @@ def is_counted(planned: Mapping[str, Any]) -> bool:
 def plan_synthesis(
     levels: Sequence[PlannedLevel], *, columns: int, share: float, rows: int | None, bins: int
 ) -> SynthesisPlan:
-    """Plan noise that uses the whole share of people with the largest cap.
+    """Plan the noise that uses the whole share of people with the largest cap.
 
     In a round of T tables, each person adds a vector of norm at most √T times their weight √(cap / largest).
 
@@ -327,7 +327,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class Marginal:
-    """Measured table: columns, cells, the error that 95 in 100 counts do not exceed, and the distance of the rows.
+    """Measured table: columns, cells, the error that 95 in 100 counts do not exceed, and its distance from the rows.
 
     ``distance`` is the total variation between the rows and the released table, including its noise.
     """
@@ -343,7 +343,7 @@ class Description:
     """Description of synthetic rows for a page and a card.
 
     Attributes:
-        columns: Names, the classes last.
+        columns: Names, ending with the classes.
         marginals: Tables measured along the tree.
         pairs: Mean total variation between the rows and the released tables, over all pairs of columns within classes.
         noise: Part of ``pairs`` due to noise in the released tables, computed from its standard deviation.
@@ -364,7 +364,7 @@ class Description:
 
 
 class RowsDescription(Protocol):
-    """Description of rows, which includes the names of their ``columns``, the classes last."""
+    """Description of rows that includes the names of their ``columns``, ending with the classes."""
 
     @property
     def columns(self) -> tuple[str, ...]: ...
@@ -398,7 +398,7 @@ class SyntheticRows(Generic[S]):
             start += len(column.features)
 
     def to_csv(self) -> str:
-        """Return a header and a line per row in the schema's file format, protected against spreadsheet formulas."""
+        """Return a header and a line per row in the schema's file format, safe from spreadsheet formulas."""
         text = io.StringIO()
         columns = [*self.values(), [self.schema.classes[number] for number in self.classes.tolist()]]
         lines = CsvWriter(text)
@@ -424,7 +424,7 @@ def _written(column: Any, encoded: NDArray[np.float32]) -> list[str]:
 def rows_draw(marginals: Marginals, noisier: float = 1.0) -> SyntheticRows[Description]:
     """Draw rows from the model based on all rounds, with a seed derived from the releases.
 
-    The noise of the releases is ``noisier`` times the noise in the questions.
+    The noise of the releases is ``noisier`` times that of the questions.
     """
     digest = content_digest({str(number): sums for number, sums in enumerate(marginals.released)})
     rng = np.random.default_rng(int(hashlib.sha256(digest.encode()).hexdigest(), 16))
@@ -439,7 +439,7 @@ def rows_draw(marginals: Marginals, noisier: float = 1.0) -> SyntheticRows[Descr
 
 
 def rows_alike(schema: TabularSchema, number: int) -> NDArray[np.float32]:
-    """Return records (number, …) that depend only on the schema: all values of a column are equally likely.
+    """Return records (number, …) that depend only on the schema: in each column, all values are equally likely.
 
     They stand in for people before the first release.
     """

@@ -1,6 +1,6 @@
 """Train another version of the student of a finished run, from the run's releases.
 
-This asks and charges nobody, and does not publish the new version.
+This neither asks nor charges anyone, and does not publish the new version.
 """
 
 import json

@@ -33,26 +33,26 @@ class LabelRelease:
 
     @property
     def reinforced(self) -> NDArray[np.bool_]:
-        """`(queries,)`, True if the label is the student's own, for which only the check is paid."""
+        """`(queries,)`, True if the label is the student's own, in which case only the check is paid for."""
         return ~self.answered & (self.labels != REJECTED)
 
 
 @dataclass(frozen=True, eq=False)
 class QueryCosts:
-    """RDP cost of a batch of queries to a holder at each order: `check` for every query, `label` for answered ones."""
+    """RDP cost of a batch of queries to a holder at each order: `check` for every query, `label` for those answered."""
 
     check: NDArray[np.float64]
     label: NDArray[np.float64]
 
 
 class Suggested(Protocol):
-    """Function that suggests a value for a number of teachers and classes."""
+    """Function that suggests a value, given the numbers of teachers and classes."""
 
     def __call__(self, teachers: int, classes: int = ...) -> float: ...
 
 
 def parameter(symbol: str, label: str, help: str, *, suggested: Suggested, below: float = math.inf) -> Any:
-    """Return a field of an aggregator with the description in `AggregatorParameter`."""
+    """Return a field of an aggregator with the description from `AggregatorParameter`."""
     return dataclasses.field(
         metadata={"symbol": symbol, "label": label, "help": help, "suggested": suggested, "below": below}
     )
@@ -91,7 +91,7 @@ class AggregatorParameter:
 
 @dataclass(frozen=True)
 class VoteCharge:
-    """Cost of a vote to a holder in μ², independent of the votes: `check` for every query, `label` for answers.
+    """Cost of a vote to a holder in μ², regardless of the votes: `check` for every query, `label` for answers.
 
     If `first` is not None, only that many queries are charged in this way. `rest` is then charged once, before the next
     query, and pays for all further queries.
@@ -105,7 +105,7 @@ class VoteCharge:
 
 @dataclass(frozen=True)
 class Aggregator(abc.ABC):
-    """Noisy vote that is defined only by its parameters, so aggregators with equal parameters are equal.
+    """Noisy vote, defined only by its parameters, so that aggregators with equal parameters are equal.
 
     Subclasses are frozen dataclasses whose fields are made by `parameter`.
 
@@ -124,8 +124,8 @@ class Aggregator(abc.ABC):
     `votes` is `(queries, classes)`: weighted counts. `student_probabilities`, of the same shape, come from the current
     student; only Interactive-GNMax uses them.
 
-    The noise breaks ties evenly. It also decides queries on which no teacher voted, because rejecting such queries
-    would reveal whether a single teacher voted. With one class, every answered label is 0.
+    The noise breaks ties evenly. It also decides queries on which no teachers voted, because rejecting these would
+    reveal whether a single teacher voted. With one class, every answered label is 0.
     """
 
     name: ClassVar[str]
@@ -200,7 +200,7 @@ class Aggregator(abc.ABC):
 
     @abc.abstractmethod
     def charge(self, sensitivity: float) -> VoteCharge:
-        """Return a query's cost in μ², for any votes, to a holder whose teachers have total weight `sensitivity`."""
+        """Return a query's cost in μ², for any votes, to a holder whose teachers weigh `sensitivity` in total."""
 
     def costs(
         self,

@@ -1,4 +1,4 @@
-"""Aggregators that first make a noisy check: do teachers agree with one another, or disagree with the student?
+"""Aggregators with a noisy check first: do teachers agree with one another, or disagree with the student?
 
 Papernot et al. 2018, Algorithms 1 and 2.
 """
@@ -136,7 +136,7 @@ class InteractiveGNMax(ConfidentGNMax):
 
     p may depend only on previously released labels and on public data, never on other private data. k·p is then the
     same for neighbouring data, so the check of n_j - k·p_j costs as much as a check of n_j. If there is no student yet,
-    pass probabilities of 0: the vote is then the same as with Confident-GNMax.
+    pass probabilities of 0: the vote is then the same as in Confident-GNMax.
 
     >>> from learning.mechanisms.pate import SimulationNoise
     >>> vote = InteractiveGNMax(sigma=2.0, sigma_threshold=2.0, threshold=50.0, confidence=0.9)
