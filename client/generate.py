@@ -3,7 +3,7 @@
     python -m client.generate
 
 These are `ipate_client/proposals.py`, from the choices of each method; `ipate_client/asynchronous.py`, from the methods
-of `Site`; and the tables of methods in README.md. A test checks that these are up to date.
+of `Site`; and the tables of methods in README.md. A test checks that they are up to date.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _learns(method: Any) -> bool:
 
 
 def _fields(method: Any) -> dict[str, tuple[str, str | None, str]]:
-    """Return the type, default and explanation of each field that proposals of all methods share."""
+    """Return the type, default and explanation of each field that the proposals of all methods share."""
     from learning.students import STUDENTS
 
     dataset = "Dataset | int | None"
@@ -143,13 +143,13 @@ def _type(choice: Any) -> str:
 
 
 def _required(choice: Any) -> str | None:
-    """Return the default of a choice's argument; None if the argument is required."""
+    """Return the default for the argument of a choice; None if the argument is required."""
     return None if choice.default is None and not choice.optional else "None"
 
 
 def _explained(choice: Any) -> str:
     label = str(choice.label)
-    first = label[:1].upper() if label[:1].isascii() else label[:1]  # ε stays ε
+    first = label[:1].upper() if label[:1].isascii() else label[:1]  # ε keeps its form
     parts = [f"{first}{label[1:]}.", str(choice.help)]
     if choice.minimum is not None:
         parts.append(f"From {choice.minimum:g} to {choice.maximum:g}.")
@@ -275,7 +275,7 @@ def _requests(node: ast.FunctionDef) -> Iterator[tuple[str, str]]:
 
 
 def _path(value: ast.expr) -> str | None:
-    """Return the path given by a call of `at` or by a plain string; None for anything else."""
+    """Return the path in a call of `at` or in a plain string; None for anything else."""
     if isinstance(value, ast.Constant) and isinstance(value.value, str):
         return value.value
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "at":
@@ -302,7 +302,7 @@ def _formatted(code: str) -> str:
 
 
 def stale() -> Mapping[Path, str]:
-    """Return the files whose content would change if they were generated again, with the new content."""
+    """Return the files whose content would change if they were generated again, with their new content."""
     return {path: text for path, text in generated().items() if not path.exists() or path.read_text("utf-8") != text}
 
 

@@ -1,4 +1,4 @@
-"""Base classes for Django's admin: read-only, with the fields that each module declares as repairable."""
+"""Base classes for Django's admin: read-only, except for the fields that each module declares as repairable."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from django.http import HttpRequest
 class FilteredAsListed(admin.ModelAdmin):
     """Admin that filters only by ``list_filter``, regardless of the URL.
 
-    Filtering by a hidden value would reveal it.
+    Filtering by a hidden value would reveal that value.
     """
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:

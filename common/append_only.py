@@ -2,14 +2,14 @@
 
 Rows of a model that inherits :class:`AppendOnly` can be inserted and read. Triggers refuse UPDATE and DELETE (on
 PostgreSQL also TRUNCATE, on SQLite also an INSERT that would replace a row) for every client: the ORM, the admin, or a
-person with an SQL prompt. They are installed after every ``migrate``, because SQLite's schema changes rebuild tables
-and lose them.
+person with an SQL prompt. Triggers are installed after every ``migrate``, because SQLite's schema changes rebuild
+tables and lose their triggers.
 
 :class:`Chained` adds, for each study, a sequence number without gaps and a SHA-256 over every other column and the
 previous row's hash, so that editing, removing, inserting or reordering rows despite the triggers is detected. The end
 of a chain is stored separately in a :class:`Head`, signed with a key that is not in the database, so an attacker with
-only the database cannot shorten, empty or recompute a chain undetected. They could restore an older state of
-everything; to detect this, heads are also recorded outside the database (see ``ipate verify_ledger --noted``).
+only the database cannot shorten, empty or recompute a chain undetected. They could restore an older state of the whole
+database; to detect this, heads are also recorded outside it (see ``ipate verify_ledger --noted``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ GENESIS = "0" * 64
 
 
 class AppendOnlyError(Exception):
-    """Raised when a row of an append-only table would be changed or deleted."""
+    """Raised on an attempt to change or delete a row of an append-only table."""
 
 
 class AppendOnlyQuerySet(models.QuerySet):
@@ -105,15 +105,15 @@ def _signer() -> Signer:
 
 
 class Chained(AppendOnly):
-    """Abstract model of rows in one hash chain per study; subclasses have a foreign key ``study``, or its lookup."""
+    """Abstract model of rows in one hash chain per study. Subclasses have a foreign key ``study``, or its lookup."""
 
-    #: The table with the end of each chain, set by the app that defines studies.
+    #: The table with the end of each chain. It is set by the app that defines studies.
     head_model: ClassVar[type[Any]]
     #: Query lookup for the rows of a study; a row itself has a ``study_id``.
     study_lookup: ClassVar[str] = "study_id"
     #: Whether the installation has one chain instead of one for each study.
     of_installation: ClassVar[bool] = False
-    #: Columns added after the first rows, with the value that those rows have; this value is left out of the hash so
+    #: Columns added after the first rows, with the value that those rows have. This value is left out of the hash so
     #: that older hashes stay valid.
     added_columns: ClassVar[dict[str, Any]] = {}
     #: Whether the journal keeps every row, so that rows missing from a restored database can be added again.
@@ -172,7 +172,7 @@ class Chained(AppendOnly):
             return rows
         study_id = rows[0].study_id  # type: ignore[attr-defined]
         head = cls.head(study_id)
-        # Rows added without this method must not prevent the site from recording; checking the chain shows where they
+        # Rows added without this method must not prevent the site from recording; verifying the chain shows where they
         # are.
         last = cls._last_sequence(study_id)
         previous = head.hash
@@ -198,7 +198,7 @@ class Chained(AppendOnly):
             return cls.chain(study_id).aggregate(last=models.Max("sequence"))["last"] or 0
         connection = connections[router.db_for_write(cls)]
         table, column = map(connection.ops.quote_name, (cls._meta.db_table, "study_id"))
-        # The ORM would take ten times longer to build this statement than the database takes to execute it.
+        # The ORM would take ten times as long to build this statement as the database takes to execute it.
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT MAX(sequence) FROM {table} WHERE {column} = %s", [study_id])  # noqa: S608
             return cursor.fetchone()[0] or 0
@@ -209,7 +209,7 @@ class Chained(AppendOnly):
 
     @classmethod
     def from_act(cls, act: dict[str, Any]) -> Self:
-        """Return an unsaved row with the content of a lost row, to append to its chain. Raises ValidationError.
+        """Return an unsaved row with the content of a lost row, for appending to its chain. Raises ValidationError.
 
         A column that was added after the act was recorded gets the value of older rows.
         """
@@ -242,7 +242,7 @@ class Chained(AppendOnly):
 
     @classmethod
     def rows_missing(cls, study_id: int | None) -> int:
-        """Return how many rows in the journal are missing from the chain; at least 1 if journal and chain differ."""
+        """Return how many rows in the journal are missing from the chain (at least 1 if journal and chain differ)."""
         noted = journal_read(study_id)["heads"].get(cls._meta.label_lower)
         if noted is None:
             return 0
@@ -290,9 +290,9 @@ class Chained(AppendOnly):
 
 
 def pending_settle(study_id: int | None) -> None:
-    """Find out whether the journal's last transaction was committed, because its process may have died.
+    """Find out whether the journal's last transaction was committed, in case its process died.
 
-    The caller holds the study's lock, so that transaction has ended.
+    The caller holds the study's lock, so the transaction has ended.
     """
     pending = journal_read(study_id)["pending"]
     if not pending:
@@ -302,7 +302,7 @@ def pending_settle(study_id: int | None) -> None:
         _by_label()[chain].chain(study_id).filter(sequence=sequence, hash=hash).exists()
         for chain, (sequence, hash) in ends.items()
     )
-    # For a restored database this is unknown, so keep the row: one row too many is the safe choice.
+    # For a restored database this is unknown, so keep the row: an extra row is the safe choice.
     chains = installation_chains() if study_id is None else chained_models()
     if is_there or any(model.rows_missing(study_id) for model in chains):
         pending_confirm(study_id)
@@ -311,7 +311,7 @@ def pending_settle(study_id: int | None) -> None:
 
 
 def chains_begin(study_id: int) -> None:
-    """Sign the heads of all chains (still empty) of a new study; from then on, a missing head is a fault."""
+    """Sign the heads of all chains (still empty) of a new study. From then on, a missing head is a fault."""
     heads = [model.head_model(study_id=study_id, chain=model._meta.label_lower) for model in chained_models()]
     for head in heads:
         head.sign()
@@ -332,7 +332,7 @@ def chained_models() -> list[type[Chained]]:
 
 
 def installation_chains() -> list[type[Chained]]:
-    """Return the models whose chains belong to no study; their methods take None instead of a study id."""
+    """Return the models whose chains belong to no study. Their methods take None instead of a study id."""
     return [model for model in _chains() if model.of_installation]
 
 
@@ -354,7 +354,7 @@ def _trigger(table: str, event: str) -> str:
 
 
 def triggers_install(connection: BaseDatabaseWrapper) -> None:
-    """Install the triggers that refuse UPDATE and DELETE on every append-only table of ``connection``; idempotent."""
+    """Install the triggers that refuse UPDATE and DELETE on every append-only table of ``connection``. Idempotent."""
     with connection.cursor() as cursor:
         present = set(connection.introspection.table_names(cursor))
         tables = {model._meta.db_table: model for model in append_only_models() if model._meta.db_table in present}
@@ -395,7 +395,7 @@ def _rows_in_the_way(model: type[models.Model]) -> str:
 
 
 def triggers_remove(connection: BaseDatabaseWrapper) -> None:
-    """Remove the triggers; only for a test database that must be emptied."""
+    """Remove the triggers. Only for a test database that has to be emptied."""
     with connection.cursor() as cursor:
         for model in append_only_models():
             table = model._meta.db_table

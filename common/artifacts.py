@@ -23,14 +23,14 @@ _AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Parts:
-    """Bytes to store as an array (size,) of uint8, generated while they are being written."""
+    """Bytes to store as an array (size,) of uint8. They are generated while they are being written."""
 
     size: int
     parts: Iterable[bytes]
 
 
 class ArraysFile(File):
-    """File of arrays to be saved in a storage; it can be read only once.
+    """File of arrays to save in a storage. It can be read only once.
 
     Attributes:
         sha256: Digest of the content read so far.
@@ -60,7 +60,7 @@ class ArraysFile(File):
 
 
 class _Written:
-    """Write-only stream without seeking that keeps the latest output of a writer."""
+    """Write-only stream without seeking. It keeps the latest output of a writer."""
 
     def __init__(self) -> None:
         self._content = bytearray()
@@ -91,7 +91,7 @@ def _npy(array: np.ndarray | Parts) -> tuple[dict[str, object], Iterable[bytes |
 
 try:
     from botocore.exceptions import BotoCoreError, ClientError
-except ImportError:  # only installed where S3 is used
+except ImportError:  # installed only where S3 is used
     _S3_ERRORS: tuple[type[Exception], ...] = ()
 else:
     _S3_ERRORS = (BotoCoreError, ClientError)
@@ -99,7 +99,7 @@ else:
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise OSError, as for local files, if an S3 storage does not respond, so that work is retried."""
+    """Raise OSError if an S3 storage does not respond, as for local files, so that the work is retried."""
     try:
         yield
     except _S3_ERRORS as error:
@@ -111,7 +111,7 @@ def _save(storage: Storage, name: str, file: File) -> None:
     """Store a file under exactly ``name``, replacing an earlier one."""
     storage.delete(name)
     stored = storage.save(name, file)
-    if stored != name:  # another process wrote to this name, but the recorded name must refer to this content
+    if stored != name:  # another process has written to this name, but the recorded name must refer to this content
         storage.delete(stored)
         raise OSError(f"{name} is being written by another process; try again.")
 
@@ -125,7 +125,7 @@ def arrays_save(name: str, **arrays: np.ndarray | Parts) -> str:
 
 @contextmanager
 def arrays_open(name: str) -> Iterator[NpzFile]:
-    """Open arrays that :func:`arrays_save` stored under ``name``; each array is loaded when it is accessed."""
+    """Open arrays that :func:`arrays_save` stored under ``name``. Each array is loaded when it is accessed."""
     with _as_os_errors(), storages["private"].open(name) as file, np.load(file, allow_pickle=False) as arrays:
         yield arrays
 
@@ -170,7 +170,7 @@ def private_copy(name: str, called: str) -> Iterator[Path]:
 
 @_as_os_errors()
 def arrays_digest(name: str) -> str:
-    """Return the SHA-256 of the file that :func:`arrays_save` stored as ``name``; empty if it was replaced or damaged.
+    """Return the SHA-256 of the file that :func:`arrays_save` stored as ``name``; empty if replaced or damaged.
 
     Raises:
         FileNotFoundError: the file does not exist.

@@ -7,7 +7,7 @@ from threading import Lock
 
 from django.utils.http import parse_http_date_safe
 
-#: Largest random part of a pause, so that clients whose requests failed together do not repeat them together.
+#: Largest random part of a pause, so that clients whose requests failed together do not retry together.
 _JITTER = 0.25
 
 

@@ -1,4 +1,4 @@
-"""Bulk writes: rows are checked column by column and sent in the database's native way."""
+"""Bulk writes: rows are checked column by column, and sent in the database's native way."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -76,7 +76,7 @@ def rows_insert(rows: Sequence[models.Model]) -> None:
 def missing_insert(
     model: type[models.Model], columns: Mapping[str, Sequence[Any]], returned: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    """Insert the rows that violate no unique constraint, and return fields of the inserted rows.
+    """Insert the rows that do not violate a unique constraint, and return fields of the inserted rows.
 
     Args:
         columns: field → its value in each row. Other columns must allow NULL, and SQLite allows 32,766 values at once.
@@ -112,11 +112,11 @@ def _cleaned(field: models.Field, row: models.Model, value: Any) -> Any:
 
 
 def _each_once(work: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
-    """Return results of ``work`` for all values, computing each distinct value once."""
+    """Return the results of ``work`` for all values, computing each distinct value only once."""
     done: dict[Any, Any] = {}
     results = []
     for value in values:
-        # Unhashable values are computed once only if rows share the same object.
+        # Unhashable values are computed only once if rows share the same object.
         key = (type(value), id(value) if isinstance(value, (list, dict)) else value)
         if key not in done:
             done[key] = work(value)

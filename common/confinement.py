@@ -1,9 +1,9 @@
 """Processes for untrusted files, with limits on memory and time and without network, other programs or other files.
 
 A seccomp filter refuses network access and programs, and Landlock refuses files; neither needs privileges.
-`protections` reports which of these work on this machine. Some are missing on systems other than Linux, on machines
-other than x86_64 and aarch64, and with a kernel before 5.13 or without Landlock. Files that a reader needs at a path
-are copied to scratch folders; a sweep deletes folders left by killed processes.
+`protections` reports which of these work on this machine. Some are unavailable on systems other than Linux, on machines
+other than x86_64 and aarch64, and with kernels older than 5.13 or without Landlock. Files that a reader needs to open
+by path are copied to scratch folders. A sweep deletes folders left by killed processes.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ConfinedProcess:
     ) -> None:
         self._process.kill()
         self.stdout.close()
-        with suppress(BrokenPipeError):  # closing writes the remaining input
+        with suppress(BrokenPipeError):  # closing writes the rest of the input
             self.stdin.close()
         self._process.wait()
 
@@ -125,7 +125,7 @@ class ConfinedProcess:
 
 
 def answers() -> IO[bytes]:
-    """Return this process's standard output, reserved for answers; other output goes to standard error."""
+    """Return this process's standard output, reserved for answers. All other output goes to standard error."""
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return stream
@@ -140,7 +140,7 @@ def confine(
 ) -> None:
     """Confine this process permanently.
 
-    Memory and time used so far do not count. On Linux, the process ends when its parent does. It can no longer open
+    Memory and time used so far are not counted. On Linux, the process ends when its parent does. It can no longer open
     connections, start programs, or open files other than program files and the files below; see `protections`.
 
     Args:
@@ -163,7 +163,7 @@ def confine(
 
 
 def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
-    """Call a function in a fork of this process, so that the call leaves no trace here.
+    """Call a function in a fork of this process, so that the call leaves no trace in this process.
 
     Only for confined processes with one thread; the fork inherits their limits.
 
@@ -177,7 +177,7 @@ def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
     copy = os.fork()
     if not copy:
         try:
-            signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF and SIGALRM end the copy
+            signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF and SIGALRM would end the copy
             signal.setitimer(signal.ITIMER_REAL, 4 * seconds)
             if sys.platform == "linux":
                 _end_with_parent(ctypes.CDLL(None))
@@ -242,7 +242,7 @@ def _refuse_files(libc: ctypes.CDLL, reads: Sequence[Path], writes: Sequence[Pat
 
 
 def _allow(libc: ctypes.CDLL, rules: int, path: Path, access: int) -> None:
-    """Allow access to files at or below a path; if the path does not exist, do nothing."""
+    """Allow access to files at or below a path. If the path does not exist, do nothing."""
     try:
         parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -297,13 +297,13 @@ _PREFIX = "ipate-scratch-"
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Provide a folder for the duration of the block; no other user may read it."""
+    """Provide a folder for the duration of the block. No other user can read it."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         yield Path(folder)
 
 
 def scratch_sweep(seconds: float) -> None:
-    """Delete this machine's scratch folders that are older than this and so were left by killed processes."""
+    """Delete this machine's scratch folders older than this, which must have been left by killed processes."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             is_old = folder.stat().st_mtime < time.time() - seconds

@@ -8,8 +8,8 @@ from scipy.special import erfcx, log_ndtr, ndtr
 
 FloatArray = NDArray[np.float64]
 
-#: Parts of δ that `gdp_mu` and `gdp_epsilon` leave unused, many times the relative error of `gdp_delta` (below 1e-12).
-#: The second is smaller, so that gdp_epsilon(gdp_mu(ε, δ), δ) never exceeds ε.
+#: Parts of δ that `gdp_mu` and `gdp_epsilon` leave unused. They are many times the relative error of `gdp_delta` (below
+#: 1e-12). The second is smaller, so that gdp_epsilon(gdp_mu(ε, δ), δ) never exceeds ε.
 MU_RESERVE = 1e-10
 EPSILON_RESERVE = 5e-11
 
@@ -47,8 +47,8 @@ def gdp_mu(epsilon: ArrayLike, delta: ArrayLike) -> FloatArray:
     """Return the largest μ for which every μ-GDP mechanism is (ε, δ)-DP, rounded so that gdp_delta(μ, ε) ≤ δ.
 
     ln δ(μ) is concave and increasing: δ(μ) = ∫₀^μ φ(ε/m − m/2) dm, whose integrand is log-concave in m. Newton's method
-    therefore stays below the solution if it starts below. It starts from √2·(√(L + ε) − √L), L = ln(1/δ), and solves
-    for δ·(1 − 1e-10), so that rounding cannot carry it beyond the solution.
+    therefore stays below the solution if it starts below. It starts from √2·(√(L + ε) − √L), where L = ln(1/δ), and
+    solves for δ·(1 − 1e-10), so that rounding cannot carry it beyond the solution.
 
     Args:
         epsilon: ε ≥ 0, any shape. At ε = 0 this is 2·Φ⁻¹((1 + δ)/2), which is small but not 0.

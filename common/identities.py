@@ -18,10 +18,10 @@ LONGEST = 200
 ERASED = "erased:"
 """Prefix of the value that replaces the pseudonym of a person whose records were erased."""
 
-#: Magnitudes above which floating-point columns cannot hold every whole number, or spreadsheets not every digit.
+#: Magnitudes above which floating-point columns cannot represent every whole number, or spreadsheets not every digit.
 _INEXACT, _DIGITS_16 = 2**53, 10**15
 _SHOWN = 60
-#: Pattern of most pseudonyms, for which the canonical spelling is the pseudonym itself.
+#: Pattern of most pseudonyms, whose canonical spelling is the pseudonym itself.
 _PLAIN = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LONGEST - 1}}}")
 _POINT_ZERO = re.compile(r"([+-]?[0-9]+)\.0+")
 _SHORTENED = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?E\+[0-9]+", re.IGNORECASE)
@@ -102,7 +102,7 @@ def spelling(value: object) -> str:
 
 
 def is_inexact(value: object) -> bool:
-    """Return whether a number is so large that a file may contain a different number than intended."""
+    """Return whether a number is so large that a file may contain a different number from the intended one."""
     if isinstance(value, str | bool) or not isinstance(value, Integral | Real | Decimal):
         return False
     least = _DIGITS_16 if isinstance(value, float) else _INEXACT
@@ -110,7 +110,7 @@ def is_inexact(value: object) -> bool:
 
 
 def former_spellings(name: str) -> list[str]:
-    """Return a canonical pseudonym and its former spellings, when only spaces at the ends were removed."""
+    """Return a canonical pseudonym and its former spellings, from when only spaces at the ends were removed."""
     spelled = [name, unicodedata.normalize("NFD", name)]
     return list(dict.fromkeys([*spelled, f"{name}.0"] if name.isdecimal() else spelled))
 
@@ -179,7 +179,7 @@ def resemblance(name: str) -> str:
 
 
 def look_alikes(new: Iterable[str], others: Iterable[str] = ()) -> list[tuple[str, ...]]:
-    """Return groups of different pseudonyms that resemble each other; each contains at least one ``new`` pseudonym.
+    """Return groups of different pseudonyms that resemble each other, each with at least one ``new`` pseudonym.
 
     >>> look_alikes(["P-17", "P-017", "Q-1"], others=["q1", "R-2"])
     [('P-017', 'P-17'), ('Q-1', 'q1')]

@@ -36,7 +36,7 @@ def task_of(name: str, service: Callable[..., object], ids: int = 0) -> Any:
 
     Args:
         name: The name used by :func:`send` and the timetable.
-        ids: Number of sent values that the service takes; the task ignores the rest, to allow rolling updates.
+        ids: Number of sent values that the service takes. The task ignores the rest, to allow rolling updates.
     """
 
     def call(*sent: str, **_: object) -> None:
@@ -62,12 +62,12 @@ def send(task: str, *ids: object) -> None:
 
 #: Length of the worker's name in a claim, which also contains its process and a unique suffix.
 _NAMED = 62
-#: Number of workers that may die on one part before it is abandoned; more than accidents would explain.
+#: Number of workers that may die on one part before it is abandoned; this is more than accidents would explain.
 DEATHS = 20
 
 
 def stale_before() -> datetime:
-    """Return the time before which a last heartbeat means that the worker is dead."""
+    """Return the time limit for last heartbeats: workers with an older one are dead."""
     return timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
 
 
@@ -127,7 +127,7 @@ def _beat(mine: models.QuerySet, done: threading.Event) -> None:
             try:
                 mine.update(heartbeat=timezone.now())
             except DatabaseError:
-                connection.close()  # the next heartbeat opens a new connection
+                connection.close()  # the next heartbeat will open a new connection
     finally:
         connection.close()
 
@@ -161,7 +161,7 @@ def parts_send(parts: models.QuerySet, task: str) -> None:
 
 
 def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], str], died: str) -> bool:
-    """Do a part unless it is done already.
+    """Do a part unless it has already been done.
 
     Args:
         part: The row, a :class:`Part`.
@@ -181,7 +181,7 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
     with lease(type(part), part.pk) as token:
         if token is None:
             return False
-        # Read the row under the claim, because the process that ends a job waits for claims to end.
+        # Read the row under the claim, because the process that ends a job waits for all claims to end.
         row = rows.first()
         if row is None or row.state == Part.State.DONE or not is_due(row):
             return False
@@ -198,7 +198,7 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
             raise
         if not mine.update(state=Part.State.DONE, artifact=artifact):
             if artifact:
-                arrays_delete(artifact)  # another worker has done the part again, or it is no longer needed
+                arrays_delete(artifact)  # another worker has redone the part, or it is no longer needed
             return False
     return True
 
@@ -212,7 +212,7 @@ def guarded(
     unexpected: str,
     retry: Callable[[], object] | None = None,
 ) -> Iterator[None]:
-    """End work that fails with an error; leave it to the sweep if the database or storage does not respond.
+    """End work that fails with an error, or leave it to the sweep if the database or storage does not respond.
 
     Args:
         work: Name of the work, for the log.
@@ -237,8 +237,8 @@ def guarded(
 def send_on(rows: QuerySet, task: str) -> list[Any]:
     """Queue a task for each row that no live worker is working on; return their keys.
 
-    The heartbeat is set so that no other sweep sends the row again, and the dead worker's claim is removed, because
-    with a fresh heartbeat it would look alive.
+    The heartbeat is set so that no other sweep sends the row again, and the dead worker's claim is removed, because the
+    fresh heartbeat would make it look alive.
     """
     waiting, sent = rows.filter(silent()), []
     for pk in waiting.values_list("pk", flat=True):
@@ -248,7 +248,7 @@ def send_on(rows: QuerySet, task: str) -> list[Any]:
     return sent
 
 
-#: How long the row of a dead worker is kept, for people who look for it.
+#: How long the row of a dead worker is kept, for people who want to look it up.
 KEPT = timedelta(days=1)
 
 
@@ -258,7 +258,7 @@ _own_name = ""
 
 @worker_init.connect
 def _own_name_note(sender: Any = None, **_: object) -> None:
-    """Store the worker's name before its children, which inherit it, are forked."""
+    """Store the worker's name before its children, which inherit the name, are forked."""
     global _own_name
     _own_name = f"{sender.hostname}:{os.getpid()}"
 

@@ -1,9 +1,9 @@
 """Journal outside the database with the last known end of every chain (condition 7 of the guarantee).
 
-A restored backup lacks later releases and withdrawals, but the journal does not: a study whose chains end earlier than
-in the journal is locked until :mod:`accounting.restores` has settled the difference. The journal is a directory with
-two files for each study, and ``installation.json`` for chains that belong to no study (their study id is None). It must
-not be restored together with the database.
+Later releases and withdrawals are missing from a restored backup, but not from the journal. A study whose chains end
+earlier than in the journal is locked until :mod:`accounting.restores` has settled the difference. The journal is a
+directory with two files for each study, and ``installation.json`` for chains that belong to no study (their study id is
+None). It must not be restored together with the database.
 
 - ``study-N.json``: ``heads`` (chain → sequence and hash), ``facts`` (data for settling a gap), and ``pending``: the
   notes of a transaction that was about to commit. If a crash leaves notes there, the study's next transaction checks in
@@ -62,7 +62,7 @@ class Note:
 
 
 def note(study_id: int | None, **noted: Any) -> None:
-    """Note this transaction in the journal right before its commit; :class:`Note` lists the possible fields."""
+    """Note this transaction in the journal right before its commit. :class:`Note` lists the possible fields."""
     transaction.on_commit(Note(study_id, **noted), robust=True)
 
 
@@ -74,7 +74,7 @@ def notes_write(notes: Iterable[Note]) -> None:
     for study_id, own in by_study.items():
         token = uuid4().hex
         with _rewriting(study_id) as content:
-            if content["pending"]:  # their transaction could not be looked up; to be safe, keep a row too many
+            if content["pending"]:  # their transaction could not be looked up; an extra row is the safe choice
                 _fold(content)
             heads: dict[str, Any] = {}
             facts: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def journal_read(study_id: int | None) -> dict[str, Any]:
 
 
 def is_noted(study_id: int) -> bool:
-    """Return whether the journal has a note of a study with this number, even if the database now lacks the study."""
+    """Return whether the journal has a note of a study with this number, even if the database no longer has it."""
     return _path(study_id).exists()
 
 
@@ -136,7 +136,7 @@ def acts_read(study_id: int | None) -> Iterator[dict[str, Any]]:
 
 
 def acts_forget(study_id: int | None, age: timedelta) -> None:
-    """Delete acts older than ``age``, because all backups that lack these acts have been deleted."""
+    """Delete acts older than ``age``, because all backups that lack them have been deleted."""
     path, oldest = _acts_path(study_id), timezone.now() - age
     with _locked(study_id):
         if path.exists():
@@ -181,7 +181,7 @@ def _acts_path(study_id: int | None) -> Path:
 
 @contextmanager
 def _locked(study_id: int | None) -> Iterator[None]:
-    """Let one process at a time write a study's files."""
+    """Let only one process at a time write a study's files."""
     path = _path(study_id)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(path.with_suffix(".lock"), "w") as lock:
@@ -209,7 +209,7 @@ def _replace(path: Path, content: str, *, sync: bool) -> None:
 
 
 def _fold(content: dict[str, Any]) -> None:
-    """Merge pending notes into the confirmed notes; if these already have a later state of a chain, keep it."""
+    """Merge pending notes into the confirmed notes. If these already have a later state of a chain, keep that."""
     pending, content["pending"] = content["pending"], {}
     content["facts"].update(pending["facts"])
     if pending["replace"]:
@@ -226,7 +226,7 @@ def _acts_write(study_id: int | None, acts: list[dict[str, Any]]) -> None:
         return
     plain = json.dumps(acts, cls=DjangoJSONEncoder).encode()
     line = {"at": timezone.now().isoformat(), "rows": cipher(*_ACTS).encrypt(zlib.compress(plain)).decode()}
-    # If a crash has cut off the last line, the line break before the new line ends it.
+    # If a crash has cut off the last line, the line break before the new line completes it.
     with open(_acts_path(study_id), "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(f"\n{json.dumps(line)}")
         file.flush()

@@ -1,9 +1,9 @@
 """Keys of people's records: one for each person in each dataset, destroyed when the person's records are erased.
 
 A ring holds the keys of one dataset, identified by the numbers of the people whose rows they encrypt, or the only key
-of a scan. Rings are kept in a separate storage, never in a backup that contains records. So an old backup, read with
-the current rings, only gives access to records that have not been erased since. Rings are changed under their study's
-lock.
+of a scan. Rings are kept in a separate storage, never in a backup that contains records. An old backup read with the
+current rings therefore gives access only to records that have not been erased in the meantime. Rings are changed under
+their study's lock.
 """
 
 import secrets

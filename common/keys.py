@@ -33,7 +33,7 @@ class Purpose(StrEnum):
 
 
 def keys_of(purpose: Purpose) -> list[str]:
-    """Return the keys of a purpose: the current key, then earlier keys, which still verify signatures and decrypt."""
+    """Return the keys of a purpose: the current key, then earlier ones, which still verify signatures and decrypt."""
     own, earlier = (getattr(settings, f"{purpose}_KEY{end}") for end in ("", "_FALLBACKS"))
     return [own, *earlier] if own else [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
 

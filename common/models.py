@@ -13,7 +13,7 @@ _MARK = '{"template": '
 
 
 def row_add(row: models.Model) -> None:
-    """Save a new, checked row. If rows with the same unique values are added at the same moment, the second is refused.
+    """Save a new, checked row. If rows with the same unique values are added at the same moment, refuse the second.
 
     Raises:
         ValidationError: errors by field, as ``full_clean`` would raise them a moment later.
@@ -42,7 +42,7 @@ class ThrottleEntry(models.Model):
     """One counted event, such as a failed sign-in, stored under a keyed hash of its subject.
 
     ``common.throttle`` writes and reads these rows. ``key`` is an HMAC-SHA256 in hexadecimal; no name, address,
-    password or code is stored. The row stops counting at ``expires_at``.
+    password or code is stored. The row is no longer counted after ``expires_at``.
     """
 
     key = models.CharField(max_length=64)
@@ -101,7 +101,7 @@ class Pulse(models.Model):
 
 
 class HandledRequest(models.Model):
-    """Request that must not be handled twice, with its answer; written and read by ``common.repeats``.
+    """Request that must not be handled twice, with its response; written and read by ``common.repeats``.
 
     Nothing about the request is stored in readable form: ``key`` and ``digest`` are keyed hashes, and the answer is
     encrypted with a key derived from the one-time key.

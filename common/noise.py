@@ -1,11 +1,11 @@
 """Sources of noise.
 
-`SystemNoise` is the only source that a real vote may use: the privacy proofs assume that nobody can predict the noise,
+`SystemNoise` is the only source that a real vote may use: the privacy proofs assume that no one can predict the noise,
 but a statistical generator's output can be predicted from a few values. `SimulationNoise` is reproducible from a seed
 and marked as such, so that code that writes to a ledger can refuse it.
 
-Numbers that are released, and not only compared, get noise from `rounded_normal`: integers, without the low bits that
-distinguish a floating-point draw from an ideal one.
+Numbers that are released, rather than only compared, get noise from `rounded_normal`: integers, without the low bits
+that distinguish a floating-point draw from an ideal one.
 """
 
 import math
@@ -38,7 +38,7 @@ _MORE_BYTES = 32
 
 
 class Noise(Protocol):
-    """Source of independent, centred noise; `is_simulation` is True if the noise is reproducible."""
+    """Source of independent, centred noise. `is_simulation` is True if the noise is reproducible."""
 
     is_simulation: ClassVar[bool]
 
@@ -69,7 +69,7 @@ class SystemNoise:
     is_simulation: ClassVar[bool] = False
 
     def normal(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        """Return Gaussian noise rounded to multiples of `GRID`, for counts that are multiples of it too."""
+        """Return Gaussian noise rounded to multiples of `GRID`, for counts that are also multiples of it."""
         return np.multiply(GRID, self.rounded_normal(scale / GRID, shape), dtype=np.float64)
 
     def laplace(self, scale: float, shape: Shape) -> NDArray[np.float64]:
@@ -87,8 +87,8 @@ class SystemNoise:
         """Return integers k with probability Φ((k + ½)/scale) - Φ((k - ½)/scale), within `ROUNDED_NORMAL_DISTANCE`.
 
         Adding this to an integer count gives round(count + N(0, scale²)), a function of the Gaussian mechanism's
-        output. So this costs no more, and its low bits reveal nothing. Sums that are not integers must be given in a
-        finer unit.
+        output. It therefore costs no more, and its low bits reveal nothing. Sums that are not integers must be
+        expressed in a finer unit.
 
         The magnitude is the inverse distribution function of a uniform number with infinitely many bits. The first 53
         are drawn; if both ends of the remaining interval, with the error of `ndtri`, round to the same integer, no
@@ -186,7 +186,7 @@ def _rounded(
 def _refined_magnitude(
     cell: int, guess: Callable[[float], float], tail_beyond: Callable[[Any, Any], Any], exact: Any
 ) -> int:
-    """Return the rounded magnitude if its first bits `cell` do not determine it, using the arithmetic ``exact``."""
+    """Return the rounded magnitude if its first bits, `cell`, do not determine it, using the arithmetic ``exact``."""
     half = exact.mpf(0.5)
     more = int.from_bytes(urandom(_MORE_BYTES), "little")
     tail = (cell + (more + half) / 2 ** (8 * _MORE_BYTES)) / 2**54

@@ -1,7 +1,7 @@
-"""Requests by the site to URLs that users enter: only to public hosts, over TLS, without redirects.
+"""Requests by the site to URLs that users enter: only to public hosts, over TLS, and without redirects.
 
 The host's name is resolved once, all its addresses are checked, and the connection goes to a checked address, so a DNS
-answer that changes between check and connection has no effect. The certificate is checked against the name.
+answer that changes between the check and the connection has no effect. The certificate is checked against the name.
 """
 
 import http.client
@@ -21,14 +21,15 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 STEP, WHOLE = 10.0, 30.0
 #: IPv6 ranges that embed an IPv4 address, so that a private IPv4 address could look public: NAT64, 6to4, Teredo.
 _WRAPPED = [ipaddress.ip_network(each) for each in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")]
-#: Ranges that are not public although `ipaddress` calls them global: 6to4 relays (RFC 7526), examples (RFC 9637).
+#: Ranges that are not public although `ipaddress` says that they are global: 6to4 relays (RFC 7526), examples (RFC
+#: 9637).
 _SPECIAL = [ipaddress.ip_network(each) for each in ("192.88.99.0/24", "3fff::/20")]
 #: Only the HTTPS port, because services on other ports may not be meant for the public.
 _PORT = 443
 
 
 class RefusedAddressError(ValueError):
-    """Raised if an address may not be requested; ``code`` is the reason, used to choose the message."""
+    """Raised if an address may not be requested. ``code`` is the reason, which is used to choose the message."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -45,7 +46,7 @@ class Response:
 
 @dataclass(frozen=True)
 class _Target:
-    """Destination of a request: ``address`` is checked, and the certificate must be valid for ``host``."""
+    """Destination of a request. ``address`` has been checked, and the certificate must be valid for ``host``."""
 
     host: str
     port: int
@@ -64,7 +65,7 @@ def url_check(url: str) -> None:
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> Response:
-    """Post ``body`` to ``url``; return the response regardless of its status. Redirects are not followed.
+    """Post ``body`` to ``url``; return the response, whether or not it reports success. Redirects are not followed.
 
     Raises:
         RefusedAddressError: see :func:`url_check`.
@@ -120,7 +121,7 @@ def is_allowed(address: Address) -> bool:
 
 
 def _is_named(address: Address) -> bool:
-    """Return whether an address is in one of the networks of WEBHOOK_NETWORKS."""
+    """Return whether an address is in a network listed in WEBHOOK_NETWORKS."""
     address = _unmapped(address)
     return any(address in network for network in settings.WEBHOOK_NETWORKS if network.version == address.version)
 
@@ -130,7 +131,7 @@ def _unmapped(address: Address) -> Address:
 
 
 class _PinnedConnection(http.client.HTTPSConnection):
-    """HTTPS connection to a checked address instead of the host's name."""
+    """HTTPS connection to a checked address instead of to the host's name."""
 
     def __init__(self, target: _Target) -> None:
         self._tls = ssl.create_default_context()

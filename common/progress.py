@@ -28,14 +28,14 @@ def silent(done: int, total: int) -> None:
 
 
 def progress_bar(items: Iterable[Any] | None = None, **options: Any) -> tqdm:
-    """Return a progress bar like tqdm's, over ``items`` or updated by hand. On a terminal it disappears when done."""
+    """Return a progress bar like tqdm's, over ``items`` or updated by hand. On a terminal, it disappears when done."""
     if sys.stderr.isatty():
         return tqdm(items, **{"leave": False, **options})
     return _Lines(items, **{**options, "leave": True, "mininterval": _EVERY, "miniters": 1, "ncols": 0})
 
 
 class _Lines(tqdm):
-    """Progress bar that writes complete lines."""
+    """Progress bar that prints complete lines."""
 
     @staticmethod
     def status_printer(file: TextIO) -> Callable[[str], None]:
@@ -57,10 +57,10 @@ class _Lines(tqdm):
         return super().display(msg, pos)
 
     def moveto(self, n: int) -> None:
-        """Do nothing, because several bars write their lines one after another."""
+        """Do nothing, because several bars print their lines one after another."""
 
     def close(self) -> None:
-        """Print the final count; tqdm itself would end an open line, which does not exist here."""
+        """Print the final count. tqdm itself would end an open line, but there is none here."""
         if not self.disable:
             self.display()
             self.disable = True

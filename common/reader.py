@@ -13,7 +13,7 @@ from common.confinement import answers, confine
 
 
 def main() -> None:
-    """Read the request, confine this process, and write lines of JSON; the last marks the end or reports an error."""
+    """Read the request, confine this process, and write lines of JSON. The last line marks the end, or an error."""
     output = answers()
     request = json.loads(sys.stdin.buffer.readline())
     if request["ask"] == "picture":

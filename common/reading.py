@@ -1,6 +1,6 @@
-"""Reading of uploaded lists, documents and pictures in a separate process, limited and without network or files.
+"""Reading of uploaded lists, documents and pictures in a separate, limited process without network or files.
 
-Datasets have a separate reader (:mod:`learning.formats.apart`).
+Datasets have their own reader (:mod:`learning.formats.apart`).
 """
 
 import json
@@ -12,12 +12,12 @@ from django.conf import settings
 from common.confinement import ConfinedProcess
 
 _MB = 1 << 20
-#: Elapsed seconds allowed per second of processor time, because a waiting reader uses no processor time.
+#: Elapsed seconds allowed per second of processor time, because a reader that waits uses no processor time.
 _PATIENCE = 2
 
 
 class UnreadableError(Exception):
-    """Raised if content lacks the declared format or needs too much time or memory; see the message for the reason."""
+    """Raised if content lacks the declared format or needs too much time or memory. The message gives the reason."""
 
 
 def table_read(text: str, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:

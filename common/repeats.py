@@ -1,7 +1,7 @@
 """Requests that are handled once, no matter how often they are sent.
 
 The first request with a one-time key is handled in the same transaction that stores its row, so either both take effect
-or neither does. A later or simultaneous request waits for that transaction and gets the same answer.
+or neither does. A later or simultaneous request waits for that transaction and gets the same response.
 """
 
 import base64
@@ -69,7 +69,7 @@ def handled_once(
 
 
 def _cipher(name: str, key: str) -> Fernet:
-    """Return the cipher for an answer, which can only be decrypted with the one-time key."""
+    """Return the cipher for an answer. Decryption requires the one-time key."""
     secret = salted_hmac(f"answer of {name}", key, algorithm="sha256")
     return Fernet(base64.urlsafe_b64encode(secret.digest()))
 

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 
 
 class SignedInRequest(HttpRequest):
-    """Request of a view behind ``login_required``, whose user is never anonymous.
+    """Request of a view behind ``login_required``. Its user is never anonymous.
 
     Attributes:
         user: the signed-in user.
@@ -25,7 +25,7 @@ class SignedInRequest(HttpRequest):
 
 @contextmanager
 def faults_in(form: BaseForm) -> Iterator[None]:
-    """Show a service's errors next to the fields of ``form`` that they refer to, or above all fields."""
+    """Show a service's errors next to the fields of ``form`` to which they refer, or above all fields."""
     try:
         yield
     except ValidationError as error:
@@ -41,7 +41,7 @@ def client_address(request: HttpRequest) -> str:
 
     Behind a proxy (``settings.BEHIND_PROXY``) this is the last entry of ``X-Forwarded-For``, which the proxy adds.
     Otherwise that header is ignored, because anyone can send it. IPv6 addresses are reduced to their /64 network,
-    because one client may have all of its addresses.
+    because a single client may have all of its addresses.
 
     Returns:
         An IPv4 address, an IPv6 network, or the connection's text if it is neither (such as for a local socket).

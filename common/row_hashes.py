@@ -1,4 +1,4 @@
-"""Canonical hashes of rows in chained tables; they are the same on every database."""
+"""Canonical hashes of rows in chained tables, which are the same on every database."""
 
 import hashlib
 import json

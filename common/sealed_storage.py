@@ -3,8 +3,8 @@
 Each file has a separate key that encrypts its content in blocks (AES-256-GCM; a block's nonce consists of its number
 and whether it is the last block, as in STREAM by Hoang, Reyhanitabar, Rogaway and Vizár, "Online Authenticated
 Encryption and its Nonce-Reuse Misuse-Resistance", 2015). The file begins with that key, encrypted with the
-installation's key for records and bound to the file's name. So no file can be passed off as another, and a new key for
-records only requires rewriting the beginnings of files.
+installation's key for records and bound to the file's name. So files cannot be passed off as one another, and a new key
+for records only requires rewriting the beginnings of files.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class SealedStorage(Storage):
             self.inner._save(name, File(sealed))  # type: ignore[attr-defined]
             return
         beside = f"{name}{UNFINISHED}"
-        self.inner.delete(beside)  # left by a writer that died; a ring's file may contain keys destroyed later
+        self.inner.delete(beside)  # left by a writer that died; a ring's file may contain keys that are destroyed later
         self.inner.save(beside, File(sealed))
         with open(self.inner.path(beside), "rb") as written:
             os.fsync(written.fileno())
@@ -129,7 +129,7 @@ class _Opened(io.RawIOBase):
         self._known, self._content = -1, b""
         self._last = _count(size) - 1
         if self._size == 0:
-            self._block(0)  # otherwise an empty file would not be checked
+            self._block(0)  # otherwise, an empty file would not be checked
 
     def readable(self) -> bool:
         return True

@@ -16,7 +16,7 @@ from django.http import HttpRequest
 from common.requests import client_address
 from common.throttle import Attempt, Counter, attempt_begin, counter_reset, is_noted, keyed_hash, note_set
 
-#: How long a person who has signed in from an address is not affected by other people's failed attempts there.
+#: How long a person who has signed in from an address is unaffected by other people's failed attempts there.
 KNOWN_FOR = timedelta(days=30)
 
 
@@ -32,7 +32,7 @@ def _sign_in_begin(name: str, address: str) -> Attempt:
 
 
 def _counted_name(typed: str) -> str:
-    """Return the user name for a typed user name or email address, so that both count as one, or else ``typed``."""
+    """Return the user name for a typed user name or email address, so that both count as one; otherwise ``typed``."""
     # Databases may compare names differently, so names are compared here in the same way as in allauth.
     similar = User.objects.filter(username__iexact=typed)
     users = [user for user in similar if user.get_username().lower() == typed.lower()]
@@ -43,7 +43,7 @@ def _counted_name(typed: str) -> str:
 
 
 class ThrottledBackend(AuthenticationBackend):
-    """Check of user name or email address and password, with rate limits; used by all callers of ``authenticate``.
+    """Check of user name or email address and password with rate limits, used by all callers of ``authenticate``.
 
     Failures are counted whether or not an account with the name exists.
     """

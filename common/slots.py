@@ -1,4 +1,4 @@
-"""Slots for requests with long computations: one per person at a time and a few per machine.
+"""Slots for requests with long computations: one per person at a time, and a few per machine.
 
 A slot is a lock on a file, so it becomes free when its process ends for any reason.
 """
@@ -15,14 +15,14 @@ WAIT = 5
 
 
 class NoSlotError(Exception):
-    """Raised if all slots are taken, so nothing was computed. Try again after `WAIT` seconds."""
+    """Raised if all slots are taken, so that nothing was computed. Try again after `WAIT` seconds."""
 
 
 @contextmanager
 def slot(person: object) -> Iterator[None]:
     """Hold one of the machine's `PLANS_AT_ONCE` slots, at most one per person, during the block.
 
-    This never waits for a slot, because a waiting request would tie up a process of the site.
+    This never waits for a slot, because a waiting request would tie up one of the site's processes.
 
     Raises:
         NoSlotError: the person already has a slot, or all slots are taken.

@@ -1,4 +1,4 @@
-"""Tables and lists that the project exports: CSV that spreadsheets do not evaluate, and long files in pieces."""
+"""Tables and lists that the project exports: CSV that is safe in spreadsheets, and long files in pieces."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ def is_formula(text: str) -> bool:
 
 
 def harmless(cell: object) -> str:
-    """Return a cell that no spreadsheet evaluates as a formula.
+    """Return a cell in a form that no spreadsheet evaluates as a formula.
 
     >>> harmless("=1+1"), harmless(3)
     ("'=1+1", '3')

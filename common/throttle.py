@@ -1,7 +1,7 @@
 """Limits on failed attempts, counted in the database across all processes of the site.
 
-An attempt is recorded before it is checked, and deleted if it succeeds, so that simultaneous attempts cannot exceed a
-limit together, even in different processes.
+An attempt is recorded before it is checked, and deleted if it succeeds, so that simultaneous attempts cannot together
+exceed a limit, even in different processes.
 """
 
 import json
@@ -17,7 +17,7 @@ from common.models import ThrottleEntry
 
 
 class TooManyTriesError(Exception):
-    """Raised if a limit is reached; the attempt was not checked and is not counted.
+    """Raised if a limit is reached. The attempt was not checked and is not counted.
 
     Attributes:
         until: Time when attempts are checked again.
@@ -30,12 +30,12 @@ class TooManyTriesError(Exception):
 
 @dataclass(frozen=True)
 class Counter:
-    """Counter of failed attempts, and how many are allowed.
+    """Limit on failed attempts, with the key under which they are counted.
 
     Attributes:
         key: Key from :func:`keyed_hash`.
         tries: Maximum number of failed attempts within ``window``.
-        window: How long a failed attempt counts.
+        window: How long a failed attempt is counted.
     """
 
     key: str
@@ -60,7 +60,7 @@ def keyed_hash(purpose: str, *subject: str) -> str:
 
 
 def attempt_begin(counters: Sequence[Counter]) -> Attempt:
-    """Record an attempt with each of ``counters``. Call this outside transactions, which would hide it.
+    """Record an attempt with each of ``counters``. Call this outside transactions, because a transaction would hide it.
 
     Raises:
         TooManyTriesError: one of the counters is at its limit.

@@ -1,9 +1,9 @@
 """Transparency logs: Merkle trees (RFC 6962, RFC 9162), and signed notes and checkpoints (C2SP), without Django.
 
 Each moment has its own tree with 2^48 leaves and its own random key. A keyed hash of a row's name gives its place and
-the nonce that hides its content; a subtree without rows has a keyed hash instead of a root. So roots and proofs of
-inclusion look the same for ten rows and for ten million: a proof has 48 hashes, only the key shows which of them
-represent rows, and no two moments share a hash.
+the nonce that hides its content; a subtree without rows has a keyed hash instead of a root. Roots and proofs of
+inclusion therefore look the same for ten rows and for ten million: a proof has 48 hashes, only the key shows which of
+them represent rows, and no two moments share a hash.
 """
 
 import base64
@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 #: Height of the tree.
 DEPTH = 48
-#: Number of levels below the root whose hashes are kept, so that a proof does not recompute half of the tree.
+#: Number of levels below the root whose hashes are kept, so that a proof need not recompute half of the tree.
 _KEPT_BELOW = 12
 _HASH = 32
 
@@ -37,7 +37,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def roots(leaves: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the root hash over the first leaf, the first two leaves, and so on: one for each size of the log."""
+    """Yield the root hash over the first leaf, the first two leaves, and so on, one for each size of the log."""
     complete: list[tuple[int, bytes]] = []  # the complete subtrees from left to right: number of leaves, root hash
     for leaf in leaves:
         complete.append((1, leaf))
@@ -51,7 +51,7 @@ def roots(leaves: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def root(leaves: Sequence[bytes]) -> bytes:
-    """Return the root hash over leaf hashes; if there are no leaves, the hash of the empty string."""
+    """Return the root hash over leaf hashes or, if there are no leaves, the hash of the empty string."""
     *_, last = hashlib.sha256().digest(), *roots(leaves)
     return last
 
@@ -88,7 +88,7 @@ def _subproof(leaves: Sequence[bytes], earlier: int, *, whole: bool) -> list[byt
 
 
 class PlaceTakenError(Exception):
-    """Raised if two rows have the same place under a key, so that another key must be drawn."""
+    """Raised if two rows have the same place under a key. Another key must then be drawn."""
 
 
 def hiding(key: bytes, name: bytes) -> tuple[int, bytes]:

@@ -18,7 +18,7 @@ from consent.selectors import (
     policy_in_force,
 )
 
-# : Number of decisions that the page lists; the change log and the exports contain all of them.
+#: Number of decisions that the page lists; the change log and the exports contain all of them.
 _LATEST = 30
 
 

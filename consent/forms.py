@@ -26,7 +26,7 @@ from consent.wording.third_person import gettext_lazy as _
 
 #: The answer "I do not take part".
 NOT_TAKING_PART = "NONE"
-# : The answer that keeps a promise whose level has become weaker.
+#: The answer that keeps a promise whose level has become weaker.
 KEEPING = "KEEP"
 PASSWORD_HELP = _("At least eight characters, not only digits, and not a common password.")
 PASSWORDS_DIFFER = _("The passwords do not match. Type the same password twice.")

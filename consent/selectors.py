@@ -387,12 +387,12 @@ def _latest_snapshot(study: Study) -> Snapshot:
     return snapshot
 
 
-# : Smallest number of decisions for which a study's snapshot is cached; reading fewer decisions is as fast as reading
-# the state.
+#: Smallest number of decisions for which a study's snapshot is cached; reading fewer decisions is as fast as reading
+#: the state.
 WORTH_KEEPING = 2_000
 #: The chains whose rows determine a snapshot.
 _DECIDING = (ConsentEvent, Circumstance, ConsentForm, EpsilonPolicy, EpsilonPolicyApproval)
-# : Each study's latest snapshot, with the state that determines it; None until a second snapshot is requested.
+#: Each study's latest snapshot, with the state that determines it; None until a second snapshot is requested.
 _kept_snapshots: dict[int, tuple[Hashable, Snapshot]] = {}
 _MOST_KEPT = 8
 

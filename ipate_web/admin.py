@@ -1,7 +1,7 @@
 """Accounts in Django's admin, which only superusers can change.
 
-A person who could change an account could make it a superuser's, or set the password of an ethics committee member. The
-same is true of email addresses, which receive password links, and of accounts at an identity provider.
+Anyone who could change an account could make it a superuser's, or set an ethics committee member's password. The same
+is true of email addresses, which receive password links, and of accounts at an identity provider.
 """
 
 from typing import Any, cast
@@ -21,7 +21,7 @@ from consent.services.accounts import account_change_record, standing_record
 
 
 class ForSuperusers(admin.ModelAdmin):
-    """Admin of tables that others may view but only superusers can change."""
+    """Admin of tables that other staff may view but only superusers can change."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.is_superuser
@@ -100,7 +100,7 @@ class WithoutSecrets(ReadOnlyAdmin, SuperusersOnly):
 
 @admin.register(Authenticator)
 class AuthenticatorAdmin(WithoutSecrets):
-    """Admin of second factors without their secrets; superusers can delete a second factor that a person has lost."""
+    """Admin of second factors, without their secrets. Superusers can delete a second factor that someone has lost."""
 
     list_display = ("user", "type", "created_at", "last_used_at")
     search_fields = ("user__username",)

@@ -1,4 +1,4 @@
-"""App configuration of the project, and its checks: confinement of file readers, checkpoints, the database."""
+"""App configuration of the project, with its checks: confinement of file readers, checkpoints and the database."""
 
 import os
 from collections.abc import Iterable
@@ -52,7 +52,7 @@ def key_is_readable() -> bool:
 
 
 def key_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
-    """Check, for ``ipate check --deploy``, that the site's user cannot read the key in the site's environment."""
+    """Check, for ``ipate check --deploy``, that the site's user cannot read the checkpoint key."""
     if not key_is_readable():
         return []
     return [
@@ -65,7 +65,7 @@ def key_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
 
 
 def encoding_check(app_configs: Any, databases: Iterable[str] | None = None, **_: object) -> Iterable[CheckMessage]:
-    """Check the database's encoding for ``ipate migrate``, because the first German word or ε would fail later."""
+    """Check the database's encoding for ``ipate migrate``; otherwise, the first German word or ε would fail later."""
     for alias in databases or ():
         if connections[alias].vendor == "postgresql":
             with connections[alias].cursor() as cursor:

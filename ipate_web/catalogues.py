@@ -20,7 +20,7 @@ def catalogues_compile() -> None:
 
 
 def catalogues_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
-    """Check before every command for outdated translations, so that they are noticed at installation or start."""
+    """Check for outdated translations before every command, so that they are noticed at installation or start."""
     return [
         Error(
             f"{source.relative_to(FOLDER.parent)} is not compiled, or has changed since.",

@@ -1,4 +1,4 @@
-"""The Celery application, which passes ids between site and workers without keeping state, and its transports."""
+"""The Celery application, which passes ids between the site and workers without keeping state, and its transports."""
 
 import os
 import uuid
@@ -21,7 +21,7 @@ app.autodiscover_tasks()
 
 @app.on_after_finalize.connect
 def _let_workers_be_heard(**_: object) -> None:
-    """Add the heartbeat to every worker, after the models that it writes to have been loaded."""
+    """Add the heartbeat to every worker, once the models that it writes to have been loaded."""
     from common.jobs import HeartbeatStep
 
     app.steps["consumer"].add(HeartbeatStep)
@@ -29,7 +29,7 @@ def _let_workers_be_heard(**_: object) -> None:
 
 @worker_init.connect
 def worker_check(**_: object) -> None:
-    """Refuse to start a worker that could not train. Raises SystemExit."""
+    """Refuse to start a worker that cannot train. Raises SystemExit."""
     from learning.libraries import has_pytorch
 
     if not has_pytorch():
@@ -49,8 +49,8 @@ def _use_django_logging(**_: object) -> None:
 class FileChannel(filesystem.Channel):
     """Channel that writes each message under a temporary name and then renames it.
 
-    Kombu's own channel (celery/kombu#1551) writes a message directly under its final name, so a worker that reads it at
-    this moment finds an empty file and exits.
+    Kombu's own channel (celery/kombu#1551) writes a message directly under its final name, so a worker that reads it
+    too soon finds an empty file and exits.
     """
 
     # Kombu's two base classes have different names for the message.
@@ -78,7 +78,7 @@ class RedisTransport(redis.Transport):
 
     When kombu 5.7 loses the connection, it returns unacknowledged messages over a connection whose settings it has
     already dropped. This raises an AttributeError, which Celery does not recognise as a lost connection, so the worker
-    exits. If the error counts as a connection error, the worker reconnects, and Redis delivers the messages again.
+    exits. When the error counts as a connection error, the worker reconnects, and Redis delivers the messages again.
     """
 
     connection_errors = (*redis.Transport.connection_errors, AttributeError)

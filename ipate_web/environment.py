@@ -33,7 +33,7 @@ KEY_LENGTH = 32
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """Type of a variable: ``wanted`` describes it, ``parse`` raises ValueError for anything else."""
+    """Type of a variable. ``wanted`` describes it, and ``parse`` raises ValueError for anything else."""
 
     wanted: str
     parse: Callable[[str], T]

@@ -18,7 +18,7 @@ from training.models import Dataset, Run
 
 @dataclass(frozen=True)
 class Step:
-    """Task that a study must complete before its first student."""
+    """Task to complete before a study has its first student."""
 
     text: str | Promise
     done: bool
@@ -32,7 +32,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
     """Return the steps until a first run has finished, in order, for a user with the permissions ``can``.
 
     Users who can also create accounts appoint people on a separate page. Only users who may see people learn whether
-    anyone was invited or has decided; other users only see the head counts.
+    anyone was invited or has decided; other users see only the head counts.
     """
     counted = bool(head_counts(study))
     has_invited = Invitation.objects.filter(study=study).exists() or ConsentEvent.objects.filter(study=study).exists()

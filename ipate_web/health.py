@@ -1,15 +1,15 @@
 """Endpoints for programs that monitor the site: health, readiness and metrics.
 
 ``/healthz`` shows whether the site is alive, and ``/readyz`` whether everything it needs responds. For Prometheus,
-``/metrics`` counts requests and background work, which it reads from database and broker on each request.
+``/metrics`` counts requests and background work, which it reads from the database and broker on each request.
 
-No metric is about a holder or a single run: metrics are sums across the installation, durations in classes too wide to
-reveal the size of a batch, and public bounds on the use by studies' privacy groups. No metric changes with one person's
-decision, although decisions cause emails and tasks: emails to holders are left out, waiting tasks are counted in
-hundreds, and silences in minutes.
+No metric is about a holder or a single run. Metrics are sums across the installation, durations in classes too wide to
+reveal the size of a batch, and public bounds on what studies' privacy groups have used. No metric changes with one
+person's decision, although decisions cause emails and tasks: emails to holders are left out, waiting tasks are counted
+in hundreds, and silences are measured in minutes.
 
-The number of page views by holders or data stewards depends on a study's people, because one more request may be one
-more withdrawal. Such requests are counted only if the site failed, and sizes of responses are not kept.
+The number of page views by holders or data stewards depends on a study's people, because one more request may mean one
+more withdrawal. Such requests are counted only if the site failed, and response sizes are not recorded.
 """
 
 import logging
@@ -84,7 +84,7 @@ def _storage() -> bool:
 
 
 def _styles() -> bool:
-    """Return whether the pages' styles were collected; otherwise every page responds with 500."""
+    """Return whether the pages' styles have been collected; otherwise every page responds with 500."""
     try:
         return bool(static("css/ipate.css"))
     except (OSError, ValueError):
@@ -126,7 +126,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Return 200 if all parts that the site needs respond, otherwise 503 and the parts that do not, but no reasons.
+    """Return 200 if all parts that the site needs respond, otherwise 503 with the parts that do not, but no reasons.
 
     Other problems are listed but do not change the status, because taking the site out of rotation would also prevent
     withdrawals and erasures, which holders need most when something is wrong.
@@ -241,7 +241,7 @@ def _stages() -> Metric:
         counts[stage][bisect_left(CLASSES, duration.total_seconds())] += 1
     for stage, numbers in counts.items():
         ends = [*map(str, CLASSES), "+Inf"]
-        # No sum, because the difference between two sums would be the exact duration of one stage of one run.
+        # No sum, because the difference between two sums would show the exact duration of one stage of one run.
         family.add_metric([stage], [(end, sum(numbers[: place + 1])) for place, end in enumerate(ends)], None)
     return family
 
@@ -300,7 +300,7 @@ _FAMILIES: Iterable[Callable[[], Metric]] = (
 
 
 class WorkCollector(Collector):
-    """Collector of the metrics of this module; metrics that cannot be read are left out, and this is logged."""
+    """Collector for the metrics of this module. Metrics that cannot be read are left out, which is logged."""
 
     def collect(self) -> Iterator[Metric]:
         for family in _FAMILIES:
@@ -324,7 +324,7 @@ class _Dropped:
 
 
 class RequestMetrics(Metrics):
-    """The metrics of django-prometheus that are kept; its other metrics exist but have no values."""
+    """The metrics of django-prometheus that are kept. Its other metrics exist but have no values."""
 
     def register_metric(
         self, metric_cls: type, name: str, documentation: str, labelnames: Any = (), **kwargs: Any
@@ -339,7 +339,7 @@ def _is_counted(request: HttpRequest) -> bool:
 
 
 class BeforeMiddleware(PrometheusBeforeMiddleware):
-    """First middleware, which measures whole requests."""
+    """First middleware. It measures whole requests."""
 
     metrics_cls = RequestMetrics
 
@@ -348,7 +348,7 @@ class BeforeMiddleware(PrometheusBeforeMiddleware):
 
 
 class AfterMiddleware(PrometheusAfterMiddleware):
-    """Last middleware, which measures views."""
+    """Last middleware. It measures views."""
 
     metrics_cls = RequestMetrics
 

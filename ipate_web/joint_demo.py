@@ -31,7 +31,7 @@ class Installation:
         folder: Its database, files and logs.
         port: Port of its pages.
         address: URL at which others reach its pages.
-        within: First words of each command in the installation.
+        within: First words of every command run in the installation.
         variables: Environment variables in addition to the common ones.
     """
 
@@ -44,7 +44,7 @@ class Installation:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables of all its processes, without the variables of this process's own installation."""
+        """Environment variables of all its processes, without those of this process's own installation."""
         return {
             "IPATE_VAR_DIR": str(self.folder),
             "IPATE_SITE_URL": self.address,
@@ -134,7 +134,7 @@ def installations(sites: int, port: int) -> list[Installation]:
 def joint_demo(
     data: str, sites: int, port: int, write: Callable[[str], Any], *, serve: bool, mode: str = "together"
 ) -> list[dict[str, Any]]:
-    """Create an alliance, do a run across its sites, and show it; return how the run ended everywhere, hub first.
+    """Create an alliance, do a run across its sites, and show it; return how it ended at each participant, hub first.
 
     Raises:
         CommandError: A step failed, or a process stopped.
@@ -173,7 +173,7 @@ def worker(of: Installation) -> AbstractContextManager[subprocess.Popen]:
 
 
 def databases_make(steps: list[StepsProcess]) -> None:
-    """Create each installation's database; the sites get a copy of the hub's while it is still empty."""
+    """Create each installation's database. Sites get a copy of the hub's while it is still empty."""
     steps[0].do("migrate")
     with closing(sqlite3.connect(steps[0].at.database)) as made:
         for each in steps[1:]:
@@ -205,7 +205,7 @@ def run_begin(steps: list[StepsProcess], mode: str, share: float = 0.9) -> None:
     """Propose a run at the hub, and have all participants approve it. This can be repeated after an error.
 
     Raises:
-        CommandError: Steps failed; all others have been carried out.
+        CommandError: Steps failed; the other steps have been carried out.
     """
     hub, *clinics = steps
     number = hub.do("hub_run", mode=mode, share=share)["number"]

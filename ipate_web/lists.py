@@ -1,4 +1,4 @@
-"""Lists, each described once. Query, order, filters, cells, CSV and API parameters are derived from the description."""
+"""Lists, each described once. Query, order, filters, cells, CSV and API parameters all follow from the description."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,23 +35,23 @@ _LAYOUT = {"sort", "columns", "size"}
 
 
 class DayInput(forms.DateInput):
-    """Widget for a day, with the browser's calendar."""
+    """Widget for a day that uses the browser's calendar."""
 
     def __init__(self) -> None:
         super().__init__(attrs={"type": "date"}, format="%Y-%m-%d")
 
 
 class DayField(forms.DateField):
-    """Field for a day, with the browser's calendar."""
+    """Field for a day that uses the browser's calendar."""
 
     widget = DayInput
 
 
 class FilterForm(forms.Form):
-    """Form above a list; malformed values are reported and ignored."""
+    """Form above a list. Malformed values are reported and ignored."""
 
     use_required_attribute = False
-    #: Jinja renders long lists of choices several times as fast as Django's own templates.
+    #: Jinja renders long lists of choices several times as fast as Django's own templates do.
     default_renderer = Jinja2()
 
     def chosen(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class FilterForm(forms.Form):
 
     @property
     def first(self) -> BoundField | None:
-        """The field for search words, which is next to the list; other fields are folded."""
+        """The field for search words, which is next to the list. Other fields are folded."""
         return self["search"] if "search" in self.fields else None
 
     @property
@@ -108,7 +108,8 @@ class Filter:
             any text.
         longest: Maximum length of a text.
         kind: ``text``, ``day`` or ``slug``.
-        is_private: Whether its value is kept out of URLs, and so out of logs and histories, because it may name people.
+        is_private: Whether its value is kept out of URLs, and so of logs and browser histories, because it may name
+            people.
     """
 
     name: str
@@ -156,9 +157,9 @@ class Column:
     """A column of a list.
 
     Attributes:
-        name: Name in addresses.
+        name: Name in URLs.
         title: Heading.
-        cell: Function from a row and its reader to the content of a cell, which is escaped unless marked safe.
+        cell: Function that returns the content of a cell, given a row and its reader; it is escaped unless marked safe.
         fields: Fields of the model that ``cell`` reads. The query loads only the fields of visible columns.
         values: Expressions that the query computes for ``cell``, by the name of the attribute.
         orders: Orders by this column, each with a name, a label and an expression for the query.
@@ -234,7 +235,7 @@ def newest_or_oldest(name: str, field: str) -> dict[str, tuple[Text, Any]]:
 
 
 def action_link(address: str, text: str, of: object) -> SafeString:
-    """Return a cell that links to the actions for a row, which has a name for screen readers."""
+    """Return a cell that links to the actions for a row, whose name is given to screen readers."""
     return format_html('<a href="{}">{}<span class="visually-hidden">: {}</span></a>', address, text, of)
 
 
@@ -314,7 +315,7 @@ class Listing:
         return ListPage(self, request, rows, reader)
 
     def parameters(self, name: str, usual: str) -> type[serializers.Serializer]:
-        """Return the API's parameters for filters and order as a serializer class; ``usual`` describes the default."""
+        """Return the API's filter and order parameters as a serializer class. ``usual`` describes the default order."""
         fields: dict[str, Any] = {each.name: each.parameter() for each in self.filters}
         fields["sort"] = serializers.ChoiceField(list(self.orders), required=False, help_text=usual)
         return type(name, (serializers.Serializer,), fields)
@@ -325,9 +326,9 @@ _KEPT = "kept"
 
 
 def choices_keep(request: HttpRequest, page: str, private: str) -> str:
-    """Return the URL of a page with the posted choices, except a ``private`` choice, which the session keeps.
+    """Return the URL of a page with the posted choices, except a ``private`` choice, which is kept in the session.
 
-    The session keeps the private choice of only one page.
+    The session keeps the private choice of one page at a time.
     """
     sent = request.POST.copy()
     value = sent.pop(private, [""])[-1][:200]
@@ -340,7 +341,7 @@ def choices_keep(request: HttpRequest, page: str, private: str) -> str:
 
 
 def choices_kept(request: HttpRequest) -> dict[str, str]:
-    """Return the private choices that the session has for the page, if the page's URL refers to them."""
+    """Return the private choices that the session keeps for the page, if the page's URL refers to them."""
     kept = request.session.get(_KEPT, {}) if _KEPT in request.GET else {}
     return dict(kept["values"]) if kept.get("page") == request.path else {}
 
@@ -363,11 +364,11 @@ class Table:
 
     @property
     def headings(self) -> list[tuple[Column, str, str]]:
-        """Each column with the order that its heading links to, and the direction in which it is currently sorted."""
+        """Each column with the order that its heading links to, and the direction in which it is sorted now."""
         return [(column, "", "") for column in self.columns]
 
     def rendered(self, rows: Iterable[Any]) -> list[SafeString]:
-        """Return the cells of each given row as HTML, which a template would take twice as long to render."""
+        """Return the cells of the given rows as HTML. A template would take twice as long to render them."""
         around = [each.tags for each in self.columns]
         try:
             return [
@@ -440,7 +441,7 @@ class ListPage(Table):
 
     @property
     def address(self) -> str:
-        """Name of its page's URL."""
+        """Name of the URL of its page."""
         match = self._request.resolver_match
         return (match and match.url_name) or ""
 

@@ -1,4 +1,4 @@
-"""Middleware for all pages, and responses if no view can respond: pages, or problem documents under ``/api/``.
+"""Middleware for all pages, and responses when no view can respond: pages, or problem documents under ``/api/``.
 
 Nothing here queries the database, because the database may be unavailable. Problem documents follow RFC 9457.
 """
@@ -22,14 +22,14 @@ from django.views import defaults
 from common.throttle import TooManyTriesError
 from ipate_web.api.problems import KINDS, problem
 
-#: Set by static/js/zone.js; without JavaScript, times are in the site's own zone.
+#: Set by static/js/zone.js. Without JavaScript, times are in the site's own zone.
 COOKIE = "zone"
 
 _known = cache(available_timezones)
 
 
 def reader_zone(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """Middleware that activates the browser's time zone, or the site's."""
+    """Middleware that activates the browser's time zone, or else the site's."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         name = request.COOKIES.get(COOKIE, "")
@@ -40,7 +40,7 @@ def reader_zone(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable
 
 
 class TooManyTriesMiddleware(MiddlewareMixin):
-    """Middleware that answers ``TooManyTriesError`` from any view, the admin's too, with 429 and the time to wait."""
+    """Middleware that answers ``TooManyTriesError`` from any view, even the admin's, with 429 and the time to wait."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Return the page; None for any other exception."""

@@ -18,7 +18,7 @@ from django.core.management import call_command
 WORKER = [
     *(sys.executable, "-m", "celery", "-A", "ipate_web", "worker"),
     *("--beat", "--loglevel", "INFO"),
-    # A single worker has no others to gossip with.
+    # A single worker has no other workers to gossip with.
     *("--without-gossip", "--without-mingle", "--without-heartbeat"),
 ]
 
@@ -43,7 +43,7 @@ def site_environment(port: int) -> dict[str, str]:
 
 
 def static_files_collect() -> None:
-    """Collect the static files for a site on this machine; they stay uncompressed because compression takes seconds."""
+    """Collect the static files for a site on this machine, uncompressed because compression takes seconds."""
     staticfiles_storage.compress_files = lambda _paths: ()  # type: ignore[attr-defined]
     call_command("collectstatic", interactive=False, verbosity=0)
 
@@ -81,7 +81,7 @@ def unwind_on_signals() -> None:
 def running(command: list[str], log: Path, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen]:
     """Run ``command`` inside the block, in its own process group, with its output appended to ``log``.
 
-    On exit the command and all its children are stopped.
+    When the block ends, the command and all its children are stopped.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:

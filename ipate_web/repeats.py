@@ -1,7 +1,7 @@
 """Rules for requests that are sent twice, one rule for each URL that accepts POST.
 
 Forms need no extra field for a one-time key: Django masks the CSRF token differently each time it renders a page, so a
-form's token identifies the page on which it was filled in.
+form's token identifies the page where it was filled in.
 """
 
 import base64
@@ -107,7 +107,8 @@ class RepeatsMiddleware(MiddlewareMixin):
     ) -> HttpResponse | None:
         """Return the response of a view with the rule :attr:`Repeat.KEY`; None for all others."""
         name = request.resolver_match.view_name if request.resolver_match else ""
-        # The API reads its own requests; a body read as a form here would be accepted where forms are not allowed.
+        # The API reads its own requests; a body that is read as a form here would be accepted where forms are not
+        # allowed.
         is_keyed = request.method == "POST" and RULES.get(name) is Repeat.KEY and not name.startswith("api:")
         token = request.POST.get("csrfmiddlewaretoken") if is_keyed else None
         if not token:

@@ -104,7 +104,7 @@ RUNS = Listing(
             gettext_lazy("Accuracy"),
             _accuracy,
             fields=("student__accuracy", "student__withdrawn_at"),
-            # If a model's outcome is not classes, its first measure replaces the accuracy.
+            # If a model's outcome is not classes, the first measure replaces the accuracy.
             values={
                 "measure": F("student__card__evaluation__measures__0"),
                 "evaluation": F("student__card__evaluation"),

@@ -65,7 +65,7 @@ def measures(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
         return [target_measure(each) for each in evaluation["measures"]]
     majority = evaluation.get("majority") or {}
     gain = {"gain": decimal(majority.get("gain")), "interval": ends_words(majority.get("gain_interval")) or "–"}
-    # Shares of few points are rounded to whole per cent, and are not shown more exactly here.
+    # Shares of few points are rounded to whole per cent, so they are not shown more exactly here.
     digits = DECIMALS if rounding_steps(evaluation.get("points") or 0) > FEWEST_STEPS else 2
     share = {"name": majority.get("class"), "share": decimal(majority.get("share"), digits)}
     message = _("always predicting “%(name)s”, the most frequent class: %(share)s") % share
@@ -126,7 +126,7 @@ def percent(share: float | None) -> str:
 
 @register.simple_tag
 def right_ones(share: float | None, evaluation: Mapping[str, Any] | None, points: int | None = None) -> str:
-    """Return a share of an evaluation's points with the digits it has: "76 %" of 300 points, "76.5 %" of 3,000.
+    """Return a share of an evaluation's points with the digits it deserves: "76 %" of 300 points, "76.5 %" of 3,000.
 
     ``points`` is the number that the share is based on, if not the evaluation's.
     """
@@ -328,7 +328,7 @@ def provenance_words(stated: str) -> str:
 
 @register.filter
 def paid_ahead(run: Run) -> bool:
-    """Return whether holders have been charged for more than the releases so far."""
+    """Return whether holders have been charged for more than has been released so far."""
     return method_of(run).charges_ahead and run.batches.exists()
 
 
@@ -550,7 +550,8 @@ _PLACES = 5
 def balance_rows(balance: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return the parts of a balance for its table, grouping parts that were left out entirely for the same reason.
 
-    ``parts`` are all other parts; ``whole`` has each reason with the names of the parts and their numbers of items.
+    ``parts`` are all other parts. ``whole`` contains each reason with the names of the parts and their numbers of
+    items.
     """
     whole: dict[str, dict[str, Any]] = {}
     for part in balance:

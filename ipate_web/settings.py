@@ -1,4 +1,4 @@
-"""Settings from environment variables (see docs/operations.md). By default, all runs on one machine, in ``var/``."""
+"""Settings from environment variables (docs/operations.md). By default, everything runs on one machine, in ``var/``."""
 
 import os
 import secrets
@@ -28,7 +28,7 @@ def _generated_secret_key() -> str:
         draft = path.with_name(f"secret_key.{os.getpid()}")
         with open(draft, "w", opener=partial(os.open, mode=0o600)) as file:
             file.write(secrets.token_urlsafe(50))
-        # Linking fails if another process was faster, and never exposes a half-written key.
+        # Linking fails if another process got there first, and never exposes a half-written key.
         with suppress(FileExistsError):
             os.link(draft, path)
         draft.unlink()
@@ -44,7 +44,7 @@ BEHIND_PROXY = env.read("IPATE_BEHIND_PROXY", env.YES_OR_NO, default=False)
 DEBUG = env.read("IPATE_DEBUG", env.YES_OR_NO, default=False)
 SECRET_KEY = env.read_key("IPATE_SECRET_KEY") or _generated_secret_key()
 SECRET_KEY_FALLBACKS = env.read("IPATE_SECRET_KEY_FALLBACKS", env.LIST, default=[])
-# Keys for one purpose each (common.keys); if one is missing, a key is derived from SECRET_KEY.
+# Keys for one purpose each (common.keys). If one is missing, it is derived from SECRET_KEY.
 SIGNING_KEY = env.read_key("IPATE_SIGNING_KEY")
 SIGNING_KEY_FALLBACKS = env.read("IPATE_SIGNING_KEY_FALLBACKS", env.LIST, default=[])
 FACTOR_KEY = env.read_key("IPATE_FACTOR_KEY")
@@ -144,7 +144,7 @@ DATABASES = {
         "DATABASE_URL", env.DATABASE, default=Env.db_url_config(f"sqlite:///{VAR_DIR / 'ipate.sqlite3'}")
     )
 }
-# Django's backends, extended by the journal's entries before each commit.
+# Django's backends, extended to write the journal's entries before each commit.
 _vendor = DATABASES["default"]["ENGINE"].rpartition(".")[2]
 DATABASES["default"]["ENGINE"] = f"common.databases.{_vendor}"
 if _vendor == "sqlite3":
@@ -177,7 +177,8 @@ DJANGO_REDIS_IGNORE_EXCEPTIONS = DJANGO_REDIS_LOG_IGNORED_EXCEPTIONS = True
 if "redis" in CACHES["default"]["BACKEND"]:
     CACHES["default"].setdefault("OPTIONS", {}).update({"SOCKET_CONNECT_TIMEOUT": 1, "SOCKET_TIMEOUT": 1})
 
-#: Progress of every study's chains, outside the database; never restore it with the database (docs/operations.md).
+#: Progress of every study's chains, outside the database. Never restore it along with the database
+#: (docs/operations.md).
 JOURNAL_DIR = env.read("IPATE_JOURNAL_DIR", env.TEXT, default=str(VAR_DIR / "journal"))
 #: Public keys for encrypting backups, and the number of days for which a backup is kept.
 BACKUP_RECIPIENTS = env.read("IPATE_BACKUP_RECIPIENT", env.RECIPIENTS, default=[])
@@ -229,7 +230,7 @@ STORAGES = {
         "BACKEND": env.read("IPATE_MODELS_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"),
         "OPTIONS": env.read("IPATE_MODELS_STORAGE_OPTIONS", env.OPTIONS, default={"location": str(MODELS_DIR)}),
     },
-    # Second location of signed checkpoints; the database's administrators should not be able to write to it.
+    # Second location of signed checkpoints. The database's administrators should not be able to write to it.
     "checkpoints": {
         "BACKEND": env.read(
             "IPATE_CHECKPOINT_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"
@@ -250,7 +251,7 @@ CHECKPOINT_KEY_FILE = env.read("IPATE_CHECKPOINT_KEY_FILE", env.TEXT, default=""
 BROKER_URL = env.read("IPATE_BROKER_URL", env.BROKER, default="filesystem://")
 CELERY_BROKER_URL = BROKER_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-# Reconnect forever, because a worker that gives up needs a person to restart it.
+# Reconnect forever, because a worker that gives up has to be restarted by a person.
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
@@ -275,8 +276,8 @@ if BROKER_URL.startswith("filesystem"):
         "polling_interval": 0.2,
     }
 else:
-    # Longer than the longest task, because with late acknowledgement Redis would otherwise give a running task to a
-    # second worker.
+    # Longer than the longest task, because with late acknowledgement Redis would otherwise give a running task to
+    # another worker.
     CELERY_BROKER_TRANSPORT = "ipate_web.celery:RedisTransport"
     CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": CELERY_TASK_TIME_LIMIT + 3600}
 
@@ -296,8 +297,8 @@ CELERY_BEAT_SCHEDULE = {
     name: {
         "task": task,
         "schedule": interval,
-        # Without a worker, or under heavy load, tasks expire instead of piling up. Clocks of hosts may differ by the
-        # heartbeat time limit.
+        # If there is no worker, or under heavy load, tasks expire instead of piling up. Clocks of hosts may differ by
+        # the heartbeat time limit.
         "options": {"expires": max(interval, HEARTBEAT_TIMEOUT)},
     }
     for name, task, interval in (
@@ -312,13 +313,13 @@ CELERY_BEAT_SCHEDULE = {
         ("deliver mails", "consent.tasks.mails_deliver", 60.0),
         ("deliver webhooks", "consent.tasks.webhooks_deliver", 60.0),
         ("erase what is due", "training.tasks.records_due_erase", 900.0),
-        # Checked every hour, done once a year in each study.
+        # Checked every hour; done once a year in each study.
         ("tell of a year", "training.tasks.notify_yearly", 3600.0),
         ("ask hubs", "training.tasks.alliances_contact", SITES_INTERVAL),
         ("ask former hubs", "training.tasks.former_hubs_ask", 3600.0),
-        # Checked every hour, done once a night.
+        # Checked every hour; done once a night.
         ("verify studies", "training.tasks.studies_verify", 3600.0),
-        # Due once a day, but checked every hour because Beat does not store the last time.
+        # Due once a day, but checked every hour, because Beat does not store the last time.
         ("make checkpoints", "consent.tasks.checkpoints_make", 3600.0),
         ("watch", "ipate_web.tasks.watch", 300.0),
         ("sweep accounts", "accounting.tasks.accounts_sweep", 3600.0),
@@ -334,13 +335,14 @@ MOST_RECORDS = env.read("IPATE_MOST_RECORDS", env.COUNT, default=10_000)
 #: Memory in MB and processor time in seconds for the process that reads an uploaded file.
 READER_MEMORY = env.read("IPATE_READER_MEMORY", env.COUNT, default=4000)
 READER_SECONDS = env.read("IPATE_READER_SECONDS", env.COUNT, default=1800)
-#: Number of plans computed at the same time on this machine; half of the site's processes stay free for other requests.
+#: Number of plans computed at the same time on this machine. Half of the site's processes stay free for other requests.
 PLANS_AT_ONCE = env.read(
     "IPATE_PLANS_AT_ONCE", env.COUNT, default=max(1, env.read("WEB_CONCURRENCY", env.COUNT, default=4) // 2)
 )
 #: Minimum number of test points for a model to be published automatically; None: every model is published.
 LEAST_TEST_POINTS = env.read("IPATE_LEAST_TEST_POINTS", env.COUNT_OR_NONE, default=100)
-#: Folder of real datasets (docs/operations.md lists the files); empty: only the digits that scikit-learn ships.
+#: Folder of real datasets (docs/operations.md lists the files). If empty, only the digits that scikit-learn ships are
+#: available.
 DATA_DIR = env.read("IPATE_DATA_DIR", env.TEXT, default="")
 
 # --- People ---------------------------------------------------------------------------------------------------------
@@ -370,7 +372,7 @@ ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "username", "password1*", "password2*"]
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_LOGIN_ON_PASSWORD_RESET = True  # through a link in an email; a second factor is still required
-# Signed-in users confirm addresses; until then a holder's link stays valid (consent.services.invitations).
+# Signed-in users confirm addresses; until then, a holder's link stays valid (consent.services.invitations).
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_NOTIFICATIONS = True
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
@@ -391,7 +393,7 @@ ACCOUNT_FORMS = {
 MFA_ADAPTER = "ipate_web.accounts.adapters.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
-# Signing up with another person's address is impossible; users with an unconfirmed address still need a second factor.
+# People cannot sign up with someone else's address, and users with an unconfirmed address still need a second factor.
 MFA_ALLOW_UNVERIFIED_EMAIL = True
 MFA_TOTP_ISSUER = f"iPATE ({_site.hostname})"
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not HTTPS
@@ -474,7 +476,8 @@ DOCUMENTS = BASE_DIR / "site"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True
 SECURE_SSL_REDIRECT = HTTPS
-# Requested on the machine itself, past the proxy. The API itself refuses plain HTTP; URLs of alliances contain ids.
+# Requested on the machine itself, bypassing the proxy. The API itself refuses plain HTTP, and URLs of alliances contain
+# ids.
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$", r"^api/v1/(?!alliances/)"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
@@ -503,7 +506,7 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-# Largest API request, which is held in memory.
+# Largest API request; it is held in memory.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20
 
 # --- REST API -------------------------------------------------------------------------------------------------------
@@ -569,7 +572,7 @@ SPECTACULAR_SETTINGS = {
     ],
 }
 KNOX_TOKEN_MODEL = "tokens.ApiToken"  # noqa: S105, the name of a model
-# Its migrations would create the table that our model replaces; then PostgreSQL could not empty the users' table.
+# Its migrations would create the table that our model replaces, and then PostgreSQL could not empty the users' table.
 MIGRATION_MODULES = {"knox": None}
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "ipate_", "AUTH_HEADER_PREFIX": "Bearer"}
 
@@ -595,7 +598,7 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": env.read("IPATE_LOG_LEVEL", env.LOG_LEVEL, default="INFO")},
     "loggers": {
         "django.server": {"handlers": ["console"], "level": "INFO", "propagate": False},
-        "httpx": {"level": "WARNING"},  # otherwise, every request from a site to its hub is logged
-        "kombu.connection": {"level": "ERROR"},  # otherwise, warns that the file transport has no host
+        "httpx": {"level": "WARNING"},  # otherwise, every request from a site to its hub would be logged
+        "kombu.connection": {"level": "ERROR"},  # otherwise, it warns that the file transport has no host
     },
 }

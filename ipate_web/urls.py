@@ -14,7 +14,7 @@ from ipate_web.health import healthz, metrics, readyz
 from ipate_web.staff import runs
 from ipate_web.staff.search import search
 
-# The admin's own sign-in would not ask for a second factor.
+# The admin's own sign-in page would not ask for a second factor.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
 
 handler400 = "ipate_web.middleware.bad_request"

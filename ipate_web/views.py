@@ -66,7 +66,7 @@ def home(request: HttpRequest) -> HttpResponse:
     waiting = waiting_for(request.user)
     glances = [
         _glance(study, sees_overview=study in overseen)
-        for study in sorted(studies, key=lambda study: study.is_closed)  # each part sorted by title
+        for study in sorted(studies, key=lambda study: study.is_closed)  # each part is sorted by title
     ]
     context: dict[str, Any] = {
         "studies": studies,

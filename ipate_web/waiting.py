@@ -1,8 +1,8 @@
 """Tasks that a person can act on now, across all studies in which they have a role.
 
 Every source queries all studies together, so that the number of queries does not grow with the number of studies. A
-source lists tasks that a role's permissions allow; nothing here depends on private records or individual holders'
-decisions.
+source lists only tasks that a role's permissions allow, and nothing here depends on private records or on individual
+holders' decisions.
 """
 
 from collections import defaultdict
@@ -68,8 +68,8 @@ class Kind(StrEnum):
 class Waiting:
     """Task: its kind, the URL of its page, and the time since when it has been waiting.
 
-    ``is_own`` means that the person made the proposal, so that someone else has to decide; ``answer_by`` is the last
-    day for an answer, if any.
+    ``is_own`` means that the person made the proposal, so someone else has to decide. ``answer_by`` is the last day on
+    which to answer, if there is one.
     """
 
     study: Study
@@ -83,7 +83,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class _Desk:
-    """A person, and for each permission the open studies in which they have it."""
+    """A person, with the open studies in which they have each permission."""
 
     user_id: int
     studies: dict[int, Study]
@@ -97,7 +97,7 @@ class _Desk:
 
 
 def waiting_for(user: Any) -> list[Waiting]:
-    """Return all tasks that wait for ``user``, and the user's own proposals, which wait for someone else.
+    """Return all tasks that are waiting for ``user``, and the user's own proposals, which are waiting for someone else.
 
     Tasks with a deadline come first, ordered by deadline; then the others, oldest first.
     """
@@ -111,7 +111,7 @@ def waiting_for(user: Any) -> list[Waiting]:
 def waiting_in(study: Study, user: Any) -> tuple[list[Waiting], list[tuple[Waiting, Promise]]]:
     """Return the tasks in ``study`` for ``user``, and the tasks for others, each with the people who can act on it.
 
-    The second list leaves out notices for people who handle records.
+    The second list omits notices for people who handle records.
     """
     all_of_mine = [each for each in waiting_for(user) if each.study == study]
     mine = [each for each in all_of_mine if not each.is_own]
@@ -230,7 +230,7 @@ def _versions(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _failed_runs(desk: _Desk) -> Iterator[Waiting]:
-    """Yield runs that failed, until their study has a new proposal: all for operators, their own runs for proposers."""
+    """Yield failed runs until their study has a new proposal: all for operators, their own for proposers."""
     later = Run.objects.filter(study=OuterRef("study"), created_at__gt=OuterRef("ended_at"))
     mine = Q(study__in=desk.may("training.propose_run"), created_by=desk.user_id)
     failed = Run.objects.filter(mine | Q(study__in=desk.may("training.approve_run")), status=Run.Status.FAILED)
@@ -242,7 +242,7 @@ def _failed_runs(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _silent_runs(desk: _Desk) -> Iterator[Waiting]:
-    """Yield runs in progress without a working worker."""
+    """Yield runs in progress that no worker is working on."""
     alive = {"state": Part.State.RUNNING, "heartbeat__gte": stale_before()}
     busy = Q(pk__in=Run.objects.filter(chunks__state=alive["state"], chunks__heartbeat__gte=alive["heartbeat__gte"]))
     busy |= Q(pk__in=Run.objects.filter(shards__state=alive["state"], shards__heartbeat__gte=alive["heartbeat__gte"]))
@@ -314,7 +314,7 @@ def _provenance(desk: _Desk) -> Iterator[Waiting]:
 
 # --- Missing parts ---------------------------------------------------------------------------------------------------
 
-#: Roles that two people need, because people cannot approve their own proposals: permission to appoint, and to approve.
+#: Roles that two people need, because people cannot approve their own proposals: permissions to appoint and to approve.
 _TWO = (
     ("consent.manage_members", "training.approve_run"),
     ("consent.appoint_committee", "consent.approve_epsilonpolicy"),
@@ -343,7 +343,7 @@ def _people(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _setup(desk: _Desk) -> Iterator[Waiting]:
-    """Yield the next step of every study that has had no run yet, for people who can take that step."""
+    """Yield the next step of every study that has not had a run yet, for people who can take that step."""
     inside = {"study": OuterRef("pk")}
     datasets = Dataset.objects.filter(**inside, removed_at=None)
     young = Study.objects.filter(pk__in=desk.studies).annotate(
@@ -405,7 +405,7 @@ SOURCES: tuple[Callable[[_Desk], Iterator[Waiting]], ...] = (
     _setup,
 )
 
-#: People who can act on the tasks of a source, for readers who cannot.
+#: People who can act on the tasks of a source, shown to readers who cannot.
 _ACTORS: dict[Callable[[_Desk], Iterator[Waiting]], Promise] = {
     _policies: gettext_lazy("the ethics committee"),
     _forms: gettext_lazy("the ethics committee"),

@@ -2,8 +2,8 @@
 
 Every five minutes Beat sends :func:`watch` to a worker. It records that both are running, checks the site's
 certificate, sends a sign of life for each healthy part, and emails administrators about the others. A monitor elsewhere
-notices missing signs of life, and so detects failures that cannot report themselves: of Beat, all workers, the machine
-or its network.
+notices if a sign of life is missing, and so detects failures that cannot report themselves: of Beat, all workers, the
+machine or its network.
 """
 
 import logging
@@ -38,10 +38,10 @@ logger = logging.getLogger(__name__)
 #: Seconds between two checks; Beat counts as silent after three missed checks.
 INTERVAL = 300.0
 SILENCE = timedelta(minutes=15)
-#: A disk with less free space than this is nearly full; a certificate should be renewed before it is valid for less.
+#: A disk with less free space than this is nearly full. A certificate should be renewed before less than this remains.
 LEAST_FREE = 0.1
 LEAST_VALID = timedelta(days=14)
-#: The same alarm is emailed again after a day; a new alarm is emailed at the next check.
+#: The same alarm is emailed again after a day. New alarms are emailed at the next check.
 MAILED_AGAIN = timedelta(days=1)
 _LOOKED_AGAIN = timedelta(hours=1)
 
@@ -56,14 +56,14 @@ def beat_age() -> timedelta:
 def disk_free() -> float:
     """Return the smallest free share of the disks with local state and journal, as seen by this process.
 
-    The share is in whole per cent, because a more exact share would reveal the size of recently written data.
+    The share is in whole per cent, because an exact share would reveal the size of recently written data.
     """
     folders = [path for path in (Path(settings.VAR_DIR), Path(settings.JOURNAL_DIR)) if path.exists()]
     return min((round(usage.free / usage.total, 2) for usage in map(shutil.disk_usage, folders)), default=1.0)
 
 
 def certificate_lifetime() -> timedelta:
-    """Return the time until the site's certificate expires; the largest possible time if no certificate was seen."""
+    """Return the time until the site's certificate expires, or the largest possible time if no certificate was seen."""
     until = Pulse.objects.filter(name="certificate").values_list("until", flat=True).first()
     return until - timezone.now() if until else timedelta.max
 
@@ -143,7 +143,7 @@ def watch(*_: object, **__: object) -> None:
 
 
 def _certificate_look(now: datetime) -> None:
-    """Record once an hour when the certificate for the site's URL expires, regardless of its issuer."""
+    """Record once an hour when the certificate for the site's URL expires, regardless of who issued it."""
     parts = urlsplit(settings.SITE_URL)
     if parts.scheme != "https" or not parts.hostname:
         return
@@ -187,7 +187,7 @@ def _mail(wrong: list[str], now: datetime) -> None:
 
 
 def register() -> None:
-    """Register this kind of email, once, at start-up."""
+    """Register this kind of email. Called once, at start-up."""
     kinds_register(MailKind("alarm", _("the installation needs attention"), lambda mail: _found() or None))
 
 

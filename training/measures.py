@@ -87,7 +87,7 @@ TOO_SURE = gettext_noop(
 )
 
 
-# : Scale of log probabilities below which the uncalibrated model counts as overconfident.
+#: Scale of log probabilities below which the uncalibrated model counts as overconfident.
 _TOO_SURE_SCALE = 0.8
 CORRECTED = gettext_noop(
     "After learning, the model was too sure of itself. Labelled public points have corrected that: log probabilities "
@@ -211,7 +211,7 @@ def _class(number: int, name: str, predicted: np.ndarray, truth: np.ndarray) -> 
 # --- Accuracies -------------------------------------------------------------------------------------------------------
 
 
-# : Minimum numbers of points, each with its number of steps from 0 to 1. `FEWEST_STEPS` applies to fewer points.
+#: Minimum numbers of points, each with its number of steps from 0 to 1. `FEWEST_STEPS` applies to fewer points.
 STEPS = ((2000, 1000), (400, 200))
 FEWEST_STEPS = 100
 

@@ -34,7 +34,7 @@ from training.services.cards import card_digest
 
 logger = logging.getLogger(__name__)
 
-# : Longest time within which a requested erasure must be completed.
+#: Longest time within which a requested erasure must be completed.
 LONGEST_WAIT = timedelta(days=1)
 
 

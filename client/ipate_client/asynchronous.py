@@ -52,7 +52,7 @@ class AsyncSite:
         return await to_thread(self.site.study, slug)
 
     async def budget(self, study: Study | str) -> pd.DataFrame:
-        """Return the most budget that anyone in each group of a study has used, and what is reserved and left."""
+        """Return the budget of each group in a study: the most that anyone has used, and what is reserved and left."""
         return await to_thread(self.site.budget, study)
 
     async def budget_groups(self, study: Study | str) -> list[dict[str, Any]]:
@@ -144,13 +144,13 @@ class AsyncSite:
         *,
         dry_run: bool = False,
     ) -> int:
-        """Record a list of decisions on paper, all or none."""
+        """Record a list of decisions on paper, either all of them or none."""
         return await to_thread(self.site.record_consents, study, decisions, scans, dry_run=dry_run)
 
     async def draw_head_counts(
         self, study: Study | str, *, counts: Mapping[str, int] | None = None, follows: int = 0
     ) -> pd.DataFrame:
-        """Count the holders of each promise with noise, charging them, or enter public numbers."""
+        """Count the holders of each promise with noise, which charges them, or enter public numbers."""
         return await to_thread(self.site.draw_head_counts, study, counts=counts, follows=follows)
 
     async def webhooks(self, study: Study | str) -> list[dict[str, Any]]:
@@ -166,7 +166,7 @@ class AsyncSite:
         return await to_thread(self.site.test_webhook, study, webhook)
 
     async def remove_webhook(self, study: Study | str, webhook: int) -> None:
-        """Remove a webhook, given its id, so that its program receives no more messages."""
+        """Remove a webhook by its id, so that its program receives no more messages."""
         return await to_thread(self.site.remove_webhook, study, webhook)
 
     async def webhook_deliveries(self, study: Study | str) -> pd.DataFrame:
@@ -186,7 +186,7 @@ class AsyncSite:
         return await to_thread(self.site.student_learners)
 
     async def aggregators(self) -> list[dict[str, Any]]:
-        """Return the aggregators, which turn teachers' votes into a label, for the choice ``aggregator`` of *pate*."""
+        """Return the aggregators, which turn teachers' votes into labels, for the choice ``aggregator`` of *pate*."""
         return await to_thread(self.site.aggregators)
 
     async def representations(self) -> list[dict[str, Any]]:
@@ -194,7 +194,7 @@ class AsyncSite:
         return await to_thread(self.site.representations)
 
     async def plan(self, *, share: float | None = None, **proposal: Any) -> Plan:
-        """Return the plan of a run, without saving anything: actions, charges, forecasts, warnings."""
+        """Return the plan of a run without saving anything: actions, charges, forecasts and warnings."""
         return await to_thread(self.site.plan, share=share, **proposal)
 
     async def propose(self, **proposal: Any) -> Run:
@@ -244,7 +244,7 @@ class AsyncSite:
         return await to_thread(self.site.wait, run, every=every, timeout=timeout, progress=progress)
 
     async def costs(self, run: Run | str) -> pd.DataFrame:
-        """Return how much a run charges every member of each group, in μ²; empty in rehearsals."""
+        """Return how much a run charges each member of each group, in μ²; empty in rehearsals."""
         return await to_thread(self.site.costs, run)
 
     async def alliances(self, study: Study | str) -> list[dict[str, Any]]:
@@ -268,7 +268,7 @@ class AsyncSite:
         return await to_thread(self.site.decline, study, alliance, number)
 
     async def over_sites(self, run: Run | str) -> dict[str, Any]:
-        """Return the participating sites of a run across sites, the sites that it is waiting for, and its questions."""
+        """Return the participating sites of a run across sites, the sites it is waiting for, and its questions."""
         return await to_thread(self.site.over_sites, run)
 
     async def go_on(self, run: Run | str, *, without: str) -> dict[str, Any]:
@@ -284,7 +284,7 @@ class AsyncSite:
         return await to_thread(self.site.public_points, run)
 
     async def counts(self, run: Run | str) -> pd.DataFrame:
-        """Return the table of a *counts* run: values of its columns, people, intervals, sum of weights."""
+        """Return the table of a *counts* run: values of its columns, people, intervals, and sum of weights."""
         return await to_thread(self.site.counts, run)
 
     async def counts_plot(self, run: Run | str) -> Svg:

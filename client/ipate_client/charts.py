@@ -13,7 +13,7 @@ _LEFT, _WIDTH = 170.0, 450.0
 
 @dataclass(frozen=True)
 class Svg:
-    """An image that a notebook shows; ``svg`` is its source."""
+    """An image that a notebook shows. ``svg`` is its source."""
 
     svg: str
 
@@ -38,7 +38,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> str:
-    """Return a table of names and values, leaving out empty values."""
+    """Return a table of names and values, omitting empty values."""
     known = [(name, value) for name, value in pairs if value not in (None, "")]
     cells = [f"<tr><th>{escape(name)}</th><td>{escape(_text(value))}</td></tr>" for name, value in known]
     return f"<table><tbody>{''.join(cells)}</tbody></table>"

@@ -175,7 +175,7 @@ def verify_checkpoint(text: str, keys: str | Iterable[str]) -> Checkpoint:
         The content of the checkpoint.
 
     Raises:
-        CheckpointError: the text is not a checkpoint, or is signed by none of the keys.
+        CheckpointError: the text is not a checkpoint, or is not signed by any of the keys.
     """
     known = _keys([keys] if isinstance(keys, str) else keys)
     blocks = [block.strip("\n") for block in text.replace("\r\n", "\n").split("\n\n")]
@@ -208,7 +208,7 @@ def verify_extension(text: str, earlier: Checkpoint, keys: str | Iterable[str]) 
 
     Args:
         text: ``old`` and a size, the hashes of the proof, an empty line, the checkpoint (C2SP tlog-witness).
-        earlier: A checkpoint that was verified before, whose size is ``old``; or the same checkpoint.
+        earlier: A checkpoint that was verified earlier and has the size ``old``, or the same checkpoint.
         keys: As in :func:`verify_checkpoint`.
 
     Raises:
@@ -245,7 +245,7 @@ def verify_decision(
         proof: The file that its holder downloads with the receipt.
         keys: As in :func:`verify_checkpoint`.
         receipt: The receipt as JSON, which must contain the same decision.
-        checkpoint: A checkpoint received in another way, such as by email, which must equal the one in the proof.
+        checkpoint: A checkpoint received in another way, such as by email. It must equal the one in the proof.
 
     Returns:
         The proven decision.

@@ -1,4 +1,4 @@
-"""Requests to the API, retried when that is safe; one exception class covers everything that the site refuses."""
+"""Requests to the API, which are retried when that is safe. One exception class covers everything the site refuses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Connection:
 
     Every method raises ProblemError if the site refuses the request, and httpx.TransportError if the site cannot be
     reached. Requests that change nothing, and those that the site recognises by a key, are sent again if the connection
-    breaks or the site is unavailable. Every request waits for as long as the site asks.
+    breaks or the site is unavailable. Every request waits as long as the site asks it to.
     """
 
     def __init__(self, address: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
@@ -70,7 +70,7 @@ class Connection:
         return list(self._request(method, path, **arguments).json())
 
     def _asked(self, path: str, **arguments: Any) -> dict[str, Any]:
-        """Return the answer to a POST request that changes nothing and may therefore be repeated."""
+        """Return the answer to a POST request that changes nothing, so that it can be repeated."""
         return self._json("POST", path, is_repeatable=True, **arguments)
 
     def _once(self, path: str, **arguments: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Connection:
                 return _successful(response)
 
     def _download(self, path: str, params: dict[str, Any] | None = None) -> bytes:
-        """Return a file after checking its digest. If the connection breaks, only the rest of the file is fetched.
+        """Return a file after checking its digest. If the connection breaks, fetch only the rest of the file.
 
         Raises:
             ValueError: the file does not match the site's digest.
@@ -131,7 +131,7 @@ def _key() -> dict[str, str]:
 
 
 class _Retries:
-    """Decides whether to send a request again, and waits before it is sent."""
+    """Decides whether to send a request again, and waits before sending it."""
 
     def __init__(self, is_repeatable: bool) -> None:
         self._is_repeatable, self._tried = is_repeatable, 1
@@ -148,7 +148,7 @@ class _Retries:
     def after(self, response: httpx.Response) -> bool:
         """Return whether to send the request again after this response."""
         asked = _seconds(response.headers.get("Retry-After"))
-        if response.status_code == httpx.codes.TOO_MANY_REQUESTS:  # the site refused it before doing anything
+        if response.status_code == httpx.codes.TOO_MANY_REQUESTS:  # the site refused the request before doing anything
             return self._wait(1.0 if asked is None else asked)
         if response.status_code not in _UNAVAILABLE or not self._is_repeatable:
             return False

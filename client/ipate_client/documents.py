@@ -45,7 +45,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Study(Proposals):
-    """A study whose runs you may see. Methods such as `propose_pate` propose a run; `plan_pate` only plans it."""
+    """A study whose runs you may see. Methods such as `propose_pate` propose a run, and `plan_pate` only plans it."""
 
     slug: str
     title: str
@@ -56,7 +56,7 @@ class Study(Proposals):
 
     @property
     def site(self) -> Site:
-        """The site that it was fetched from. Raises ValueError without one."""
+        """The site that it was fetched from. Raises ValueError if there is none."""
         return _site(self.connection)
 
     def budget(self) -> pd.DataFrame:
@@ -73,7 +73,7 @@ class Study(Proposals):
 
     @property
     def datasets(self) -> list[Dataset]:
-        """The study's datasets; a study that came from a list is fetched again."""
+        """The study's datasets. If the study came from a list, it is fetched again."""
         if "datasets" not in self.document and self.connection is not None:
             return self.site.study(self.slug).datasets
         return [Dataset.of(each) for each in self.document.get("datasets", [])]
@@ -164,7 +164,7 @@ class Card(dict[str, Any]):
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run in the state in which it was fetched; `refresh` fetches it again."""
+    """A run in the state in which it was fetched. `refresh` fetches it again."""
 
     id: str
     study: str
@@ -175,12 +175,12 @@ class Run:
 
     @property
     def site(self) -> Site:
-        """The site that it was fetched from. Raises ValueError without one."""
+        """The site that it was fetched from. Raises ValueError if there is none."""
         return _site(self.connection)
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """All fields by their API names. Fields that lists leave out are fetched on first access."""
+        """All fields by their API names. Fields that lists omit are fetched on first access."""
         if "progress" in self.summary or self.connection is None:
             return self.summary
         return self.site.run(self.id).summary
@@ -233,17 +233,17 @@ class Run:
 
     @property
     def approved_at(self) -> datetime | None:
-        """Time of the approval; None before the approval."""
+        """Time of the approval; None before that."""
         return _time(self.document["approved_at"])
 
     @property
     def started_at(self) -> datetime | None:
-        """Time at which a worker started the run; None before the start."""
+        """Time when a worker started the run; None before that."""
         return _time(self.document["started_at"])
 
     @property
     def ended_at(self) -> datetime | None:
-        """Time at which the run ended; None before the end."""
+        """Time when the run ended; None before that."""
         return _time(self.summary["ended_at"])
 
     @property
@@ -280,7 +280,7 @@ class Run:
 
     @property
     def without_model(self) -> str:
-        """Reason why a finished run has no published model; empty if it has one or if its method produces none."""
+        """Reason why a finished run has no published model; empty if it has one or its method does not produce one."""
         return str(self.document.get("without_model", ""))
 
     @property
@@ -322,7 +322,7 @@ class Run:
 
     @property
     def status_text(self) -> str:
-        """The run's status in words; for an approved run in the queue, also its place and expected start."""
+        """The run's status in words. For an approved run in the queue, also its place and expected start."""
         if self.status == "draft":
             return f"draft: {self.reason or 'an operator has to approve it'}"
         if self.status == "planning":

@@ -83,7 +83,7 @@ def skops_file(model: LocalModel, path: str | Path) -> Path:
     """Write a model in the skops format, as a scikit-learn estimator.
 
     Load it with ``skops.io.load(path, trusted=[…])``, where the list contains the name of the model's class, such as
-    ``ipate_client.local_model.LocalClassifier``: the only type in the file that skops does not trust.
+    ``ipate_client.local_model.LocalClassifier``. This is the only type in the file that skops does not trust.
 
     Args:
         model: The model.
@@ -107,7 +107,7 @@ def privacy_of(model: LocalModel) -> dict[str, Any]:
 
 
 def _model_card(model: LocalModel, heading: str, licence: str) -> str:
-    """Return README.md with its YAML metadata, whose values are written as JSON, a subset of YAML."""
+    """Return README.md with its YAML metadata. Values are written as JSON, which is a subset of YAML."""
     privacy, evaluation = privacy_of(model), model.card.get("evaluation") or {}
     kind = "image" if model.schema["kind"] == "image" else "tabular"
     kind = "text" if any(column["role"] == "text" for column in features_of(model.schema)) else kind
@@ -138,7 +138,7 @@ def _model_card(model: LocalModel, heading: str, licence: str) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """Return a value as JSON that YAML reads the same way: it would read 1e-05 as a string."""
+    """Return a value as JSON that YAML reads in the same way, because YAML would read 1e-05 as a string."""
     return re.sub(r"(?<=[ \[][0-9])e-", ".0e-", json.dumps(value, ensure_ascii=False))
 
 

@@ -1,4 +1,4 @@
-"""Tables as data frames, which need pandas."""
+"""Tables as data frames. These need pandas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models on this machine, which behave like fitted scikit-learn and scikit-survival estimators.
+"""Models on this machine that behave like fitted scikit-learn and scikit-survival estimators.
 
 An ONNX file accepts the values of a row unchanged, so these classes do not need scikit-learn. `LocalModel.of` chooses
 the class that fits the model's target.
@@ -30,10 +30,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class LocalModel(ABC):
-    """A model that predicts without the site; its inputs never leave this machine.
+    """A model that predicts without the site, so that its inputs never leave this machine.
 
-    It is a fitted scikit-learn estimator, which can be cloned, pickled, and put at the end of a pipeline. `fit` changes
-    nothing, because the model was trained at the site.
+    It is a fitted scikit-learn estimator, which can be cloned, pickled, and put at the end of a pipeline. `fit` has no
+    effect, because the model was trained at the site.
 
     Args:
         content: The ONNX file.
@@ -81,7 +81,7 @@ class LocalModel(ABC):
 
     @cached_property
     def _session(self) -> Any:
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # from 1.32 on, it sends telemetry by default
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # from 1.32 on, it would otherwise send telemetry
         try:
             import onnxruntime
         except ImportError:
@@ -134,7 +134,7 @@ class LocalModel(ABC):
 
     @abstractmethod
     def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
-        """Return the site's prediction for each row from the output of a file that has no labels."""
+        """Return the site's prediction for each row, computed from the output of a file that has no labels."""
 
     def _inputs(self, rows: Rows) -> Inputs:
         names = {each.name for each in self._session.get_inputs()}
@@ -243,7 +243,7 @@ class LocalClassifier(LocalModel):
             return np.asarray(np.log(self.predict_proba(X)))
 
     def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
-        """Return the share of rows whose class is right."""
+        """Return the share of rows with the correct class."""
         return float(np.average(self.predict(X) == np.asarray(y).astype(str), weights=sample_weight))
 
     def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
@@ -260,7 +260,7 @@ class LocalRegressor(LocalModel):
         return np.asarray(self.predictions(X).probabilities[:, 0])
 
     def predict_interval(self, X: Rows) -> Floats:  # noqa: N803
-        """Return an interval (n, 2) for each row; the intervals are meant to contain 95 % of the true numbers."""
+        """Return an interval (n, 2) for each row. About 95 % of the intervals should contain the true number."""
         return np.asarray(self.predictions(X).probabilities[:, 1:3])
 
     def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
@@ -293,7 +293,7 @@ class LocalLabeller(LocalModel):
         return self.predictions(X).probabilities
 
     def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
-        """Return the share of rows for which all labels are right; y is (n, labels)."""
+        """Return the share of rows for which all labels are correct; y is (n, labels)."""
         return float(np.average((self.predict(X) == np.asarray(y)).all(axis=1), weights=sample_weight))
 
     def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
@@ -372,7 +372,7 @@ def concordance(happened: npt.NDArray[np.bool_], time: Floats, risk: Floats) -> 
     """Return Harrell's concordance index: how often the person whose event comes first has the higher risk.
 
     A pair counts if an event happened at the earlier time; if the times are equal, one must be censored. Ties in risk
-    count half.
+    count as half.
 
     >>> concordance(np.array([True, True, False]), np.array([1.0, 2.0, 2.0]), np.array([3.0, 1.0, 1.0]))
     0.8333333333333334

@@ -23,7 +23,7 @@ class ProblemError(Exception):
 
     @classmethod
     def of(cls, response: httpx.Response) -> ProblemError:
-        """Return the error in a response, even if that is not a problem document because a proxy sent it."""
+        """Return the error in a response, even if the response is not a problem document because a proxy sent it."""
         try:
             document = response.json()
             return cls(response.status_code, document["detail"], document.get("errors", []))
@@ -48,7 +48,7 @@ class RowsError(ProblemError, ValueError):
 
     @classmethod
     def by_site(cls, problem: ProblemError, *, before: int) -> RowsError | None:
-        """Return the error for the site's refusal of a row after ``before`` others; None if it concerns no row."""
+        """Return the error for the site's refusal of a row after ``before`` others; None if it is not about a row."""
         error = problem.errors[0] if problem.status == 400 and problem.errors else {}
         if not error.keys() & {"row", "column"}:
             return None

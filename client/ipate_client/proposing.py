@@ -33,7 +33,7 @@ class Proposing:
             method: Name of the method.
             given: Arguments by name; arguments that are None are left out.
             choices: Names of the arguments that are choices of the method.
-            kinds: Kinds of datasets; if none of a kind is given, the study's only dataset of that kind is used.
+            kinds: Kinds of datasets. If none of a kind is given, the study's only dataset of that kind is used.
         """
         found = {name: value for name, value in given.items() if name != "self" and value is not None}
         sent: dict[str, Any] = {"study": self.slug, "method": method}

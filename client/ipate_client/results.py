@@ -25,12 +25,12 @@ ROWS_AT_ONCE = 1000
 
 
 class Results(Runs):
-    """Requests for the results of runs."""
+    """Requests concerning the results of runs."""
 
     def labels(self, run: Run | str) -> pd.DataFrame:
         """Return the released labels by row of the public dataset.
 
-        If noisy counts were released, each class has a column count_… of them. If any labels are the student's own
+        If noisy counts were released, there is a column count_… for each class. If any labels are the student's own
         predictions, the column ``reinforced`` is 1 for these.
 
         The study's release register records this download.
@@ -49,9 +49,9 @@ class Results(Runs):
         )
 
     def counts(self, run: Run | str) -> pd.DataFrame:
-        """Return the table of a *counts* run: values of its columns, people, intervals, sum of weights.
+        """Return the table of a *counts* run: values of its columns, people, intervals, and sum of weights.
 
-        The interval from least_95 to most_95 is valid for any distribution of the levels among the cells. If people are
+        The interval from least_95 to most_95 is valid however the levels are distributed among the cells. If people are
         counted by their promise, the interval from low_95 to high_95 assumes a random distribution.
 
         The study's release register records this download.
@@ -140,9 +140,9 @@ class Results(Runs):
 
         Args:
             run: A finished run.
-            class_name: The class; empty to return to predicting the likeliest class.
-            **costs: ``missed`` and ``false_alarm``, the costs of the two mistakes; or ``sensitivity``, the share of the
-                class's records to find.
+            class_name: The class. If empty, the model predicts the likeliest class again.
+            **costs: ``missed`` and ``false_alarm``, the costs of the two kinds of mistake; or ``sensitivity``, the
+                share of the class's records to find.
         """
         return self._json("POST", at("models", id_of(run), "threshold"), json={"class_name": class_name, **costs})
 

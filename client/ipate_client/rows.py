@@ -1,7 +1,7 @@
-"""Rows of a table, or images, checked as the site checks them and with the same error messages.
+"""Rows of a table, or images, checked in the same way as by the site and with the same error messages.
 
-The site checks all rows sent to it; a model on this machine uses `model_inputs`. A test sends the same rows to both.
-Every value is first converted to JSON, so NaN and NA become None.
+The site checks all rows that it receives; a model on this machine uses `model_inputs`. A test sends the same rows to
+both. Every value is first converted to JSON, so NaN and NA become None.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def sendable(rows: Rows, names: Iterable[str] | None = None) -> list[Any]:
     """Return rows in a form that JSON can represent.
 
     Args:
-        rows: Of a table, or images.
+        rows: Rows of a table, or images.
         names: Names of the columns, for arrays that contain rows of a table.
 
     Raises:
@@ -106,9 +106,9 @@ def model_inputs(schema: Mapping[str, Any], codes: Mapping[str, Any], rows: Rows
     """Return a model file's inputs: images, or an array per feature of a table. For texts, use `text_contents`.
 
     Args:
-        schema: Of a row.
+        schema: Schema of a row.
         codes: Classification of codes for each column type, from the file.
-        rows: Of a table, or images.
+        rows: Rows of a table, or images.
 
     Raises:
         RowsError: the site would refuse a row; the first such row is reported, with the site's message.
@@ -119,7 +119,7 @@ def model_inputs(schema: Mapping[str, Any], codes: Mapping[str, Any], rows: Rows
 
 
 def text_contents(schema: Mapping[str, Any], rows: Rows) -> list[bytes]:
-    """Return the UTF-8 bytes of the texts, cut where the site cuts them. Raises RowsError."""
+    """Return the UTF-8 bytes of the texts, cut at the same length as by the site. Raises RowsError."""
     ((column, cells),) = _columns(schema, rows)
     for place, value in enumerate(cells, 1):
         if not isinstance(value, str):
@@ -279,7 +279,7 @@ class _Column:
 
 
 def _number(cell: Any) -> float:
-    """Return the number in a cell, or NaN if it contains none."""
+    """Return the number in a cell, or NaN if there is none."""
     if isinstance(cell, str):
         return float(cell) if _NUMBER.fullmatch(cell.strip()) else math.nan
     if isinstance(cell, bool) or not isinstance(cell, (int, float)):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Runs(Connection):
-    """Requests about runs."""
+    """Requests concerning runs."""
 
     def methods(self) -> list[dict[str, Any]]:
         """Return the methods of runs, with their variants and the choices of each."""
@@ -32,7 +32,7 @@ class Runs(Connection):
         return self._list("GET", "students")
 
     def aggregators(self) -> list[dict[str, Any]]:
-        """Return the aggregators, which turn teachers' votes into a label, for the choice ``aggregator`` of *pate*."""
+        """Return the aggregators, which turn teachers' votes into labels, for the choice ``aggregator`` of *pate*."""
         return self._list("GET", "aggregators")
 
     def representations(self) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ class Runs(Connection):
         return self._list("GET", "representations")
 
     def plan(self, *, share: float | None = None, **proposal: Any) -> Plan:
-        """Return the plan of a run, without saving anything: actions, charges, forecasts, warnings.
+        """Return the plan of a run without saving anything: actions, charges, forecasts and warnings.
 
         Args:
             share: Share of every holder's cap to plan for; by default a quarter, or what is available if that is less.
@@ -89,7 +89,7 @@ class Runs(Connection):
         return self._run(self._json("DELETE", at("runs", id_of(run), "approve")))
 
     def cancel(self, run: Run | str) -> Run:
-        """Cancel a run that has not ended, as an operator. Its releases remain available, and their charges remain."""
+        """Cancel a run that has not ended, as an operator. Its releases and their charges remain."""
         return self._run(self._json("POST", at("runs", id_of(run), "cancel")))
 
     def runs(self, **filters: str) -> list[Run]:
@@ -113,7 +113,7 @@ class Runs(Connection):
     def wait(self, run: Run | str, *, every: float = 5.0, timeout: float | None = None, progress: bool = True) -> Run:
         """Wait until a run is finished, with a progress bar that shows its stage or its place in the queue.
 
-        If a run finishes without a published model, a warning says why.
+        If a run finishes without a published model, a warning explains why.
 
         Args:
             run: The run. For a draft, this includes waiting for approval; the bar shows why the last approval failed,
@@ -143,7 +143,7 @@ class Runs(Connection):
         return row
 
     def costs(self, run: Run | str) -> pd.DataFrame:
-        """Return how much a run charges every member of each group, in μ²; empty in rehearsals."""
+        """Return how much a run charges each member of each group, in μ²; empty in rehearsals."""
         return frame(self._json("GET", at("runs", id_of(run), "costs"))["groups"])
 
     def alliances(self, study: Study | str) -> list[dict[str, Any]]:
@@ -174,7 +174,7 @@ class Runs(Connection):
         return self._json("POST", at("studies", slug_of(study), "alliances", alliance, "proposals", number, "decline"))
 
     def over_sites(self, run: Run | str) -> dict[str, Any]:
-        """Return the participating sites of a run across sites, the sites that it is waiting for, and its questions."""
+        """Return the participating sites of a run across sites, the sites it is waiting for, and its questions."""
         return self._json("GET", at("runs", id_of(run), "sites"))
 
     def go_on(self, run: Run | str, *, without: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Studies(Connection):
-    """Requests about studies and their data."""
+    """Requests concerning studies and their data."""
 
     def studies(self) -> list[Study]:
         """Return the studies whose runs you may see."""
@@ -29,7 +29,7 @@ class Studies(Connection):
         return self._study(self._json("GET", at("studies", slug)))
 
     def budget(self, study: Study | str) -> pd.DataFrame:
-        """Return the most budget that anyone in each group of a study has used, and what is reserved and left.
+        """Return the budget of each group in a study: the most that anyone has used, and what is reserved and left.
 
         The table has a row for each promise: level, policy, epsilon, epsilon_used, epsilon_reserved, epsilon_left,
         share_used, share_reserved, share_left, and runs, a list of uses with their times. Shares of the cap add up;
@@ -158,7 +158,7 @@ class Studies(Connection):
             labels: A file of labels or, for a zip file, a table that lists its images.
             every: Seconds between two requests.
             timeout: Seconds after which to give up waiting; the import continues.
-            different_people: Store the dataset even if new pseudonyms look like others.
+            different_people: Whether to store the dataset even if new pseudonyms look like others.
             **fields: ``known`` (must be true for private rows), ``holder_prefix``, ``with_labels``, ``provenance``.
 
         Returns:
@@ -192,13 +192,13 @@ class Studies(Connection):
         *,
         dry_run: bool = False,
     ) -> int:
-        """Record a list of decisions on paper, all or none. For data stewards.
+        """Record a list of decisions on paper, either all of them or none. For data stewards.
 
         Args:
             study: The study.
             decisions: A CSV file, as described on the page *Recruitment*.
             scans: The files named in the list.
-            dry_run: Whether to only look for errors.
+            dry_run: Whether to check for errors without recording anything.
 
         Returns:
             Number of decisions that were recorded or, in a dry run, could be recorded.
@@ -211,7 +211,7 @@ class Studies(Connection):
     def draw_head_counts(
         self, study: Study | str, *, counts: Mapping[str, int] | None = None, follows: int = 0
     ) -> pd.DataFrame:
-        """Count the holders of each promise with noise, charging them, or enter public numbers. For operators.
+        """Count the holders of each promise with noise, which charges them, or enter public numbers. For operators.
 
         Args:
             study: The study.
@@ -241,7 +241,7 @@ class Studies(Connection):
         return self._once(at("studies", slug_of(study), "webhooks", webhook, "test"))
 
     def remove_webhook(self, study: Study | str, webhook: int) -> None:
-        """Remove a webhook, given its id, so that its program receives no more messages."""
+        """Remove a webhook by its id, so that its program receives no more messages."""
         self._request("DELETE", at("studies", slug_of(study), "webhooks", webhook))
 
     def webhook_deliveries(self, study: Study | str) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 
 class SignatureError(ValueError):
-    """A message that was not sent by the site, or was sent too long ago."""
+    """A message that did not come from the site, or that was sent too long ago."""
 
 
 def signature_verify(

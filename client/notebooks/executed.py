@@ -23,7 +23,7 @@ HEAD = "<!-- Written by client/notebooks/executed.py; change the notebook. -->\n
 
 
 class _Shown(StringIO):
-    """Standard output whose text is also kept."""
+    """Standard output that also keeps its text."""
 
     def write(self, text: str) -> int:
         os.write(1, text.encode())
@@ -58,7 +58,7 @@ def shown(value: Any, page: Path, number: int) -> Iterator[str]:
         page.with_name(name).write_text(f"{svg}\n", "utf-8")
         title = re.search(r"<title>(.*?)</title>", svg)
         html = html.replace(svg, f'<img src="{name}" alt="{title[1] if title else name}">')
-    html = html.replace("_", "&#95;")  # Markdown with formulas would read it as a subscript
+    html = html.replace("_", "&#95;")  # Markdown with formulas would read this as a subscript
     yield re.sub(r"\s*<style.*?</style>\s*| (?:style|border|class)=\".*?\"|(?<=>)\n\s*", "", html, flags=re.DOTALL)
 
 

@@ -11,7 +11,7 @@ class JournalMixin:
     """Mixin of a database backend that writes the journal's notes of a transaction right before its commit.
 
     A note is registered with ``transaction.on_commit``, so it is dropped when its savepoint is rolled back. If the
-    journal cannot be written, the transaction fails as it would without a working database.
+    journal cannot be written, the transaction fails as if the database were down.
     """
 
     run_on_commit: list[tuple[Any, ...]]

@@ -8,7 +8,7 @@ A template file defines one or several related components::
 
 and every template can use them: ``{% badge _("closed") kind="warn" %}``. A parameter without a default is required. A
 missing or unknown argument is an error when the template that uses the component is compiled. A component has access to
-its arguments but not to the page's variables, except those in :data:`_OF_REQUEST`.
+its arguments, but not to the page's variables except those in :data:`_OF_REQUEST`.
 """
 
 import re
@@ -36,7 +36,7 @@ _PARAMETER = re.compile(r"""(\w+)(?:=("[^"]*"|\w+))?""")
 
 @dataclass(frozen=True)
 class Component:
-    """A piece of a template with the names of its parameters; those in ``defaults`` are optional and come last."""
+    """A piece of a template with the names of its parameters. Those in ``defaults`` are optional and come last."""
 
     name: str
     file: str
@@ -79,7 +79,7 @@ COMPONENTS = components_read(Path(settings.BASE_DIR, "templates"))
 
 
 def component_render(name: str, /, *, autoescape: bool = True, **values: Any) -> SafeString:
-    """Render a component outside a template; ``values`` that it does not declare are ignored."""
+    """Render a component outside a template. ``values`` that it does not declare are ignored."""
     component = COMPONENTS[name]
     context = Context(autoescape=autoescape)
     with context.bind_template(Engine.get_default().get_template(component.file)):
@@ -99,7 +99,7 @@ class ComponentNode(Node):
 
 
 class DefinitionNode(Node):
-    """Definition of a component, which renders nothing."""
+    """Definition of a component. It renders nothing."""
 
     def render(self, context: Context) -> SafeString:
         return SafeString()

@@ -43,7 +43,7 @@ class Role(models.TextChoices):
     RESEARCHER = "researcher", _("researcher")
 
 
-# : The permission needed to propose assigning or removing a role.
+#: The permission needed to propose assigning or removing a role.
 GIVERS: dict[str, str] = {
     Role.OPERATOR: "consent.manage_members",
     Role.STEWARD: "consent.manage_members",

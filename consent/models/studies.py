@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from consent.languages import first_language, languages_check
 from consent.models.recorded import Recorded
 
-# : Maximum number of characters in the example of harm, because people read it on a phone when choosing.
+#: Maximum number of characters in the example of harm, because people read it on a phone when choosing.
 HARM_LENGTH = 240
 
 

@@ -34,7 +34,7 @@ from consent.models import (
 #: Time before the end of a consent at which people are reminded and asked to decide again.
 REMINDED = timedelta(days=30)
 _KIND = Circumstance.Kind
-# : Kinds of circumstance after which another person answers for the holder.
+#: Kinds of circumstance after which another person answers for the holder.
 REPRESENTED = (_KIND.GUARDIAN, _KIND.PROXY)
 
 

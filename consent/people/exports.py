@@ -49,7 +49,7 @@ COLUMNS = (
     "authority",
     "text_read",
 )
-# : Columns that older files do not have.
+#: Columns that older files do not have.
 _ADDED = frozenset({"answered_by", "renew_by", "authority", "text_read"})
 #: Chains that reveal nothing about holders, by their names in the file.
 _PUBLIC_CHAINS = {

@@ -204,7 +204,7 @@ ANSWERS = (Circumstance.Kind.PERSON, *REPRESENTED)
 SEPARATORS = (",", ";", "\t")
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-# : Patterns that never occur in a pseudonym but always occur in the rows of a table.
+#: Patterns that never occur in a pseudonym but always occur in the rows of a table.
 _ROW = re.compile(r'[,;\t|]|^"|\S {2,}\S|\s(?:\d{4}-\d\d-\d\d|\d\d?\.\d\d?\.\d{4})(?:\s|$)')
 #: Words used as the heading of a list of pseudonyms, without spaces and punctuation.
 _HEADING = re.compile(

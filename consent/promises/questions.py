@@ -14,7 +14,7 @@ from consent.wording.third_person import gettext as _
 
 #: Names of the questions, in the order in which they are stored and released.
 KEYS = ("protection", "odds", "access", "withdrawal")
-# : Sets of questions that show the right answer first: always two of the four, so that no position is a safe guess.
+#: Sets of questions that show the right answer first: always two of the four, so that no position is a safe guess.
 _RIGHT_FIRST = tuple(combinations(range(len(KEYS)), len(KEYS) // 2))
 
 

@@ -28,7 +28,7 @@ from consent.services.changes import account_forget
 from consent.services.mail import mails_send
 
 _KIND = AccountChange.Kind
-# : Acts that are possible only on staff accounts.
+#: Acts that are possible only on staff accounts.
 _OF_STAFF = (_KIND.CREATED, _KIND.INVITED, _KIND.APPOINTED, _KIND.DISMISSED)
 #: Permission of an account → the kinds of change that grant and remove it, and whether accounts have it by default.
 _STANDING = {
@@ -38,7 +38,7 @@ _STANDING = {
     "administrator": (_KIND.APPOINTED, _KIND.DISMISSED, False),
 }
 _USUAL = {name: usual for name, (_given, _taken, usual) in _STANDING.items()}
-# : Sent when an account has been closed, with ``user``, so that sign-ins through other systems end as well.
+#: Sent when an account has been closed, with ``user``, so that sign-ins through other systems end as well.
 account_closed = Signal()
 
 

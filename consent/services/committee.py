@@ -25,7 +25,7 @@ from consent.selectors import forms_waiting, policies_waiting
 from consent.services.mail import mails_send
 from consent.services.studies import study_asks_check, study_update
 
-# : Days that the ethics committee has by default, and the maximum that a proposal may give it.
+#: Days that the ethics committee has by default, and the maximum that a proposal may give it.
 ANSWER_DAYS, MOST_ANSWER_DAYS = 14, 365
 
 

@@ -34,7 +34,7 @@ _AT_ONCE = 500
 #: Number of pseudonyms that are looked up and registered per batch.
 _REGISTERED_AT_ONCE = 2000
 _KIND = Circumstance.Kind
-# : Recorded reason for a change that takes place on a date without anyone acting.
+#: Recorded reason for a change that takes place on a date without anyone acting.
 _DAY_CAME = "until"
 #: Kinds of circumstance in which the holder has their own link.
 _OWN = (_KIND.PERSON, _KIND.INCAPABLE)

@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 #: Number of delivery attempts, with doubling delays; about 17 hours in all.
 TRIES = 10
-# : After this time, another worker takes over an email from a worker that died.
+#: After this time, another worker takes over an email from a worker that died.
 _LEASE = timedelta(minutes=10)
 _AT_ONCE = 500
 #: Kind of email for each kind of news.
@@ -400,7 +400,7 @@ def addresses_sweep(*, study: Study | None = None) -> int:
 
 
 KIND = "renewal"
-# : Kind of email requested by people who want to decide later.
+#: Kind of email requested by people who want to decide later.
 LATER = "decide_later"
 
 

@@ -53,7 +53,7 @@ ANSWERS = (*Level.values, NOT_TAKING_PART)
 COLUMNS = ("pseudonym", "level", "form_version", "signed_on", "evidence")
 #: Optional column: the role in which someone signed, if it differs from the role recorded for that day.
 SIGNED_BY = "answered_by"
-# : Optional column: "keep" if a person who withdraws wrote that their records may stay stored.
+#: Optional column: "keep" if a person who withdraws wrote that their records may stay stored.
 RECORDS = "records"
 KEEP = "keep"
 #: Optional column: whether the box for the separate agreement to a weaker promise is ticked.

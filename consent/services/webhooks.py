@@ -56,11 +56,11 @@ EVENTS: dict[str, str | Promise] = {
 }
 #: Sent only by the button on the page.
 TEST = "test"
-# : Number of delivery attempts, with doubling delays (17 hours in all) or with the delay that the receiver requests.
+#: Number of delivery attempts, with doubling delays (17 hours in all) or with the delay that the receiver requests.
 TRIES = 10
 #: Longest delay between two attempts in seconds, even if the receiver requests more.
 _LONGEST = 86_400.0
-# : After this time, another worker takes over a delivery from a worker that died.
+#: After this time, another worker takes over a delivery from a worker that died.
 _LEASE = timedelta(minutes=5)
 _AT_ONCE = 100
 #: How long deliveries stay on the page.

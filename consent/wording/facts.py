@@ -51,9 +51,9 @@ FACTS = (
     "after_incapacity",
     "alliance",
 )
-# : Facts that tell people whom they can contact.
+#: Facts that tell people whom they can contact.
 TURNED_TO = {"controller_address", "contact", "data_protection_officer", "without_officer", "supervisory_authority"}
-# : Facts on which people rely when they decide. If any of them change, people who consented are asked again first.
+#: Facts on which people rely when they decide. If any of them change, people who consented are asked again first.
 RELIED_ON = {name for name in FACTS if name not in TURNED_TO}
 #: Facts with a text in each language of a study.
 TRANSLATED_FACTS = tuple(name for name in TRANSLATED if name in FACTS)

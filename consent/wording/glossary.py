@@ -8,7 +8,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
-# : Key → word and its meaning, for words that data holders come across.
+#: Key → word and its meaning, for words that data holders come across.
 WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "study": (
         _("Study"),
@@ -84,7 +84,7 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
         ),
     ),
 }
-# : Additional words for staff.
+#: Additional words for staff.
 WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "policy": (
         _("ε policy"),

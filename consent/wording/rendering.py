@@ -21,11 +21,11 @@ _TAGS = {
     "table", "thead", "tbody", "tr", "th", "td",
 }  # fmt: skip
 _TOP_HEADING = 3  # A form is displayed under a heading of level 2.
-# : Texts of at most this many characters are not folded, because the opening and the link to the rest would be as long.
+#: Texts of at most this many characters are not folded, because the opening and the link to the rest would be as long.
 _SHORT = 300
 _markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 DiffKind = Literal["same", "added", "removed"]
-# : A line that shares less than this with another line counts as a different line, not as a changed line.
+#: A line that shares less than this with another line counts as a different line, not as a changed line.
 _ALIKE = 0.5
 
 

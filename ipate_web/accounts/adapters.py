@@ -1,4 +1,4 @@
-"""Adapters of django-allauth: messages, emails, permission to sign up, events; and the security of staff accounts."""
+"""Adapters of django-allauth (messages, emails, permission to sign up, events), and the security of staff accounts."""
 
 import secrets
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from consent.services.mail import MailKind, kinds_register, language_note, mails
 _WRONG = _("The user name or password is wrong. Check both; passwords are case-sensitive.")
 _WRONG_CODE = _("This code is wrong or has already been used. Wait for the next one, or use a recovery code.")
 
-#: Messages after an action, by the name of allauth's template; other results are visible on the page.
+#: Messages after an action, by the name of allauth's template; other outcomes are visible on the page.
 _DONE = {
     "email_confirmation_sent": _("We have emailed a link to %(email)s. Open it to confirm the address."),
     "email_confirmed": _("%(email)s is confirmed."),
@@ -137,7 +137,7 @@ class SignOnAdapter(DefaultSocialAccountAdapter):
         return False
 
     def authenticate_by_email(self, sociallogin: Any) -> Any:
-        """Return the account with an address that the provider verified, if it is confirmed here or an administrator's.
+        """Return the account with an address that the provider verified, if confirmed here or an administrator's.
 
         An address that a holder has entered but not confirmed may belong to someone else.
         """
@@ -154,9 +154,10 @@ class SignOnAdapter(DefaultSocialAccountAdapter):
 
 
 #: Models of holders and staff whose primary keys their owners see in a URL, a key or a file. With sequential numbers,
-#: the numbers of two staff accounts would reveal how many holders created accounts in between.
+#: two staff accounts' numbers would reveal how many holders created accounts in between.
 _NUMBERED_AT_RANDOM = (User, EmailAddress, Authenticator, SocialAccount)
-#: Always ten digits, because a response's length also reveals something, and at most what a 32-bit column can hold.
+#: Always ten digits, because the length of a response also reveals something, and no more than fits into a 32-bit
+#: column.
 _SMALLEST, _LARGEST = 10**9, 2**31 - 1
 #: Events of an account, by the name of allauth's template.
 CHANGES = {
@@ -218,7 +219,7 @@ def _factors_given(request: HttpRequest, user: User, joins: int | None = None, *
 
 
 def connect() -> None:
-    """Connect the signal receivers, once, at start-up."""
+    """Connect the signal receivers. Called once, at start-up."""
     for model in _NUMBERED_AT_RANDOM:
         pre_save.connect(_number, sender=model, dispatch_uid="accounts numbered")
     email_confirmed.connect(_confirmed, dispatch_uid="accounts confirmed")
@@ -270,7 +271,7 @@ def _change(mail: Mail) -> dict[str, Any] | None:
 
 
 def register() -> None:
-    """Register these kinds of email, once, at start-up."""
+    """Register these kinds of email. Called once, at start-up."""
     kinds_register(
         MailKind("confirm_address", _("an address needs to be confirmed"), _confirmation, _unconfirmed_address),
         MailKind("password_reset", _("a password reset was requested"), _password_link, language=_page_language),
@@ -282,13 +283,13 @@ def register() -> None:
 # --- Security of staff accounts ---------------------------------------------------------------------------------------
 
 
-#: Pages available without a second factor: to set one up, to sign out, and to load the page itself.
+#: Pages that are available without a second factor: to set one up, to sign out, and to load the page itself.
 _OPEN = ("account_", "mfa_", "set_language", "healthz", "readyz", "metrics", "leave")
 
 NEEDED = "Set up a second factor on the site first."
 #: Session key for the time of a staff member's last request, in seconds since 1970.
 _LAST = "last_request"
-#: Requests within this many seconds count as one, so that not every request writes the session.
+#: Requests within this many seconds count as one, so that the session is not written at every request.
 _PRECISION = 60
 
 
@@ -303,7 +304,7 @@ def is_staff_account(user: User) -> bool:
 
 
 def has_second_factor(user: User) -> bool:
-    """Return whether the account has an authenticator app or a key; recovery codes do not count."""
+    """Return whether the account has an authenticator app or a security key; recovery codes do not count."""
     factors = Authenticator.objects.filter(user_id=user.pk)
     return factors.exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
 

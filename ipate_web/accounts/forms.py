@@ -1,4 +1,4 @@
-"""Forms of django-allauth in the site's words, and for staff accounts; limits on attempts with codes and on emails.
+"""Forms of django-allauth in the site's wording, and for staff accounts; limits on attempts with codes and on emails.
 
 The limits are counted in the database, for all processes together.
 """
@@ -42,9 +42,9 @@ from consent.services.mail import mails_send
 _ADDRESS = (_("Email address"), "")
 _NEW = (_("New password"), PASSWORD_HELP)
 _AGAIN = (_("Repeat the new password"), "")
-#: Email preferences of people whose records a study asks for.
+#: Email preferences of people whom a study asks about their records.
 HOLDER_WISHES = ("uses", "results")
-#: Email preferences of people who have a role in a study.
+#: Email preferences of people with a role in a study.
 STAFF_WISHES = ("approvals", "ends", "shares")
 
 
@@ -85,7 +85,7 @@ def mail_try(request: HttpRequest, address: str) -> None:
 
 
 class Worded(forms.BaseForm):
-    """Mixin that gives a form's fields the site's labels and help; a label is not repeated inside its field."""
+    """Mixin that gives a form's fields the site's labels and help. A label is not repeated inside its field."""
 
     #: Label and help by field, to be translated.
     words: dict[str, tuple[Any, Any]] = {}
@@ -102,7 +102,7 @@ class Worded(forms.BaseForm):
 
 
 class SamePasswords(Worded):
-    """Mixin with the site's message if two passwords differ."""
+    """Mixin with the site's error message if two passwords differ."""
 
     def add_error(self, field: Any, error: Any) -> None:
         super().add_error(field, PASSWORDS_DIFFER if field == "password2" and not self.errors.get(field) else error)
@@ -116,7 +116,7 @@ class SignInForm(Worded, LoginForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["login"].widget.attrs |= {"autofocus": True, "autocomplete": "username"}
-        # No address is longer, and SQLite cannot search for much longer addresses.
+        # No address is longer, and SQLite cannot search for much longer ones.
         self.fields["login"].validators.append(MaxLengthValidator(320))
 
 
@@ -133,7 +133,7 @@ class PasswordChangeForm(SamePasswords, ChangePasswordForm):
 
 
 class PasswordSetForm(SamePasswords, SetPasswordForm):
-    """Form for the first password of an account that has been signing in another way."""
+    """Form for the first password of an account with another way of signing in."""
 
     words = {"password1": _NEW, "password2": _AGAIN}
 
@@ -145,7 +145,7 @@ class PasswordFromMailForm(SamePasswords, ResetPasswordKeyForm):
 
 
 class PasswordResetForm(Worded, ResetPasswordForm):
-    """Form to request an email with a password link; the response never reveals whether an account exists.
+    """Form to request an email with a password link. The response never reveals whether an account exists.
 
     Only confirmed addresses get an email, because an address that a holder has mistyped may belong to someone else.
     """
@@ -166,13 +166,13 @@ class PasswordResetForm(Worded, ResetPasswordForm):
 
 
 class PasswordAgainForm(Worded, ReauthenticateForm):
-    """Form that asks for the password before an act that affects the account's security."""
+    """Form that asks for the password before an action that affects the account's security."""
 
     words = {"password": (_("Password"), "")}
 
 
 class _CountsOnce:
-    """Form for a one-time code with a limit on attempts; a right code can be used once across all processes."""
+    """Form for a one-time code with a limit on attempts. A correct code can be used only once across all processes."""
 
     user: User
 
@@ -196,7 +196,7 @@ class CodeForm(_Code, AuthenticateForm):
 
 
 class CodeAgainForm(_Code, CodeReauthenticateForm):
-    """Form that asks for a one-time code before an act that affects the account's security."""
+    """Form that asks for a one-time code before an action that affects the account's security."""
 
 
 class AppForm(_CountsOnce, Worded, ActivateTOTPForm):

@@ -76,7 +76,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 def confirm_email(request: HttpRequest, key: str) -> HttpResponseBase:
     """Confirm an address for a user who is signed in to its account.
 
-    The email is not enough, because a holder may have mistyped the address, so that someone else received the email.
+    The email is not enough, because holders may mistype their address, so that someone else receives the email.
     """
     confirmation = get_emailconfirmation_model().from_key(key)
     if confirmation is not None and confirmation.email_address.user_id != request.user.pk:
@@ -85,9 +85,9 @@ def confirm_email(request: HttpRequest, key: str) -> HttpResponseBase:
 
 
 def _provider_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Decorator for views that query the identity provider, which shows a page if the provider does not respond.
+    """Decorator for views that query the identity provider. It shows a page if the provider does not respond.
 
-    This does not count as an error of the site.
+    Such failures do not count as errors of the site.
     """
 
     @never_cache
@@ -112,7 +112,7 @@ sign_on_done = _provider_page(oidc_views.callback)
 
 
 def administrator_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator of views for administrators of the installation; responds with 403 to everyone else."""
+    """Decorator for views for administrators of the installation; responds with 403 to everyone else."""
 
     @never_cache
     @login_required
@@ -182,7 +182,7 @@ def staff_account_close(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_page
 def administrator(request: HttpRequest, pk: int) -> HttpResponse:
-    """Ask for confirmation, then change whether a staff member administers the installation; only for superusers."""
+    """Ask for confirmation, then change whether a staff member administers the installation. Only for superusers."""
     acting_user = cast(SignedInRequest, request).user
     if not acting_user.is_superuser:
         raise PermissionDenied
@@ -199,7 +199,7 @@ def administrator(request: HttpRequest, pk: int) -> HttpResponse:
 # --- API tokens -------------------------------------------------------------------------------------------------------
 
 
-#: No token is valid forever, so forgotten tokens stop working automatically.
+#: Tokens are never valid forever, so that forgotten tokens stop working automatically.
 LIFETIMES = [("30", gettext_lazy("30 days")), ("90", gettext_lazy("90 days")), ("365", gettext_lazy("one year"))]
 
 
@@ -250,7 +250,7 @@ class TokenForm(forms.Form):
 
 
 def _api_user_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator of views for users who may see a study's runs or create a study; responds with 404 to everyone else."""
+    """Decorator for views for users who may see a study's runs or create a study; responds with 404 to all others."""
 
     @never_cache
     @login_required
@@ -298,7 +298,7 @@ def api_token_revoke(request: HttpRequest, key: str) -> HttpResponse:
 
 @dataclass(frozen=True)
 class PartShown:
-    """Part of the site on the administrators' page: the last known state, and what to do if it is not ok."""
+    """Part of the site on the administrators' page: its last known state, and what to do if it is not ok."""
 
     name: str | Promise
     is_well: bool
@@ -306,7 +306,7 @@ class PartShown:
     advice: str | Promise
 
 
-#: Names of all parts, and advice for the parts that the site cannot do without.
+#: Names of all parts, and advice for parts that the site cannot do without.
 _NAMES: dict[str, tuple[str | Promise, str | Promise]] = {
     "database": (gettext_lazy("Database"), ""),
     "broker": (

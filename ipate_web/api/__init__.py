@@ -1,1 +1,1 @@
-"""The REST API for researchers: thin endpoints over services and selectors. Only what may be published leaves here."""
+"""The REST API for researchers: thin endpoints over services and selectors. It returns only what may be published."""

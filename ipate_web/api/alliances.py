@@ -162,14 +162,14 @@ class JointProposalSerializer(_OfDatasetsSerializer):
 
 
 class TakingSerializer(_OfDatasetsSerializer):
-    """Datasets that a site will use when it accepts a proposal."""
+    """Datasets that a site uses when it accepts a proposal."""
 
     private_dataset = IdField(queryset=Dataset.objects.none())
     test_dataset = IdField(queryset=Dataset.objects.none(), required=False, allow_null=True)
 
 
 class WaitingSiteSerializer(serializers.Serializer):
-    """A site that the open question waits for."""
+    """A site that the open question is waiting for."""
 
     name = serializers.CharField()
     last_contact = MinuteField(
@@ -234,7 +234,7 @@ class GoOnSerializer(StrictSerializer):
 
 
 def _alliance(request: Request, slug: str, pk: int, permission: str = "") -> Alliance:
-    """An alliance of a study that the user may see. Raises NotFound, PermissionDenied."""
+    """Return an alliance of a study that the user may see. Raises NotFound or PermissionDenied."""
     study = visible_study(request.user, slug)
     found = Alliance.objects.filter(study=study, pk=pk).select_related("study").first()
     if found is None:

@@ -69,11 +69,11 @@ class ApiView(APIView):
     """Endpoint whose responses depend on the user and are therefore never cached.
 
     Attributes:
-        query_class: Serializer of the parameters in the address; None if there are only those of pages.
-        retirement: When its operations were deprecated and will be removed; None if they stay.
-        scope: What a token needs to change something.
-        reading_scope: What a token needs to read.
-        query: What it made of them, once the user is known; an unknown or malformed one is refused.
+        query_class: Serializer of the query parameters; None if pagination parameters are the only ones.
+        retirement: When its operations were deprecated and will be removed; None if they are not deprecated.
+        scope: Scope that a token needs to change something.
+        reading_scope: Scope that a token needs to read.
+        query: Validated query parameters, once the user is known; unknown and malformed ones are refused.
     """
 
     query_class: ClassVar[type[serializers.Serializer] | None] = None
@@ -85,7 +85,7 @@ class ApiView(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         if settings.SECURE_SSL_REDIRECT and not request.is_secure():
-            # A redirect would turn POST into GET, and hide that the token was sent for all to read.
+            # A redirect would turn POST into GET, and hide that the token was sent unencrypted.
             raise exceptions.PermissionDenied(
                 "Send requests over https:// only. This token was sent unencrypted: revoke it and make another.",
                 "https-required",
@@ -106,7 +106,7 @@ class ApiView(APIView):
         super().perform_authentication(request)
 
     def _first_answer_repeat(self, key: str) -> None:
-        """Let this view repeat its first response if a POST with the same key was sent before."""
+        """Make this view repeat its first response if a POST with the same key was sent before."""
         handle: Callable[..., Response] = self.post  # type: ignore[has-type]
 
         def post(request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -154,14 +154,14 @@ class ApiView(APIView):
         return response
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]
-        """The methods, in the header ``Allow``, whatever the renderer; GET /api/schema describes the rest."""
+        """Return the methods in the header ``Allow``, for any renderer; GET /api/schema describes the rest."""
         response = HttpResponse(status=HTTPStatus.NO_CONTENT)
         del response["Content-Type"]
         return response
 
 
 def created(document: Any, name: str, *arguments: Any, status: int = HTTPStatus.CREATED) -> Response:
-    """Return a response whose ``Location`` is the address, by its name, at which what was made or begun can be read."""
+    """Return a response whose ``Location`` is the named URL of the resource that was created or started."""
     return Response(document, status=status, headers={"Location": reverse(f"api:{name}", args=arguments)})
 
 
@@ -175,7 +175,7 @@ def _answer_restored(content: bytes) -> Response:
 
 
 def pagination_parameters(view: APIView) -> list[str]:
-    """The names of the parameters by which a list is read page by page; none where a view is no list."""
+    """Return the names of the pagination parameters; none if the view is not a list."""
     pagination = getattr(view, "pagination_class", None)
     if pagination is None or not issubclass(pagination, LimitOffsetPagination):
         return []
@@ -183,7 +183,7 @@ def pagination_parameters(view: APIView) -> list[str]:
 
 
 class IdField(serializers.PrimaryKeyRelatedField):
-    """Row named by its id, an integer: 1.5 and true are not the row 1."""
+    """Id of a row as an integer, so 1.5 and true do not refer to row 1."""
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, bool) or not isinstance(data, int):
@@ -192,7 +192,7 @@ class IdField(serializers.PrimaryKeyRelatedField):
 
 
 class UserField(serializers.CharField):
-    """Name of a user, None where the account is gone."""
+    """Name of a user; None if the account has been deleted."""
 
     def __init__(self, of: str) -> None:
         super().__init__(
@@ -203,15 +203,15 @@ class UserField(serializers.CharField):
 
 
 class MinuteField(serializers.DateTimeField):
-    """A moment cut to the minute: how long a computation took may depend on private records."""
+    """Time rounded down to the minute, because the duration of a computation may depend on private records."""
 
     def to_representation(self, value: datetime) -> str:
         return super().to_representation(value.replace(second=0, microsecond=0))
 
 
 class StrictSerializer(serializers.Serializer):
-    # Input that refuses unknown fields and values of another type: a number for a text, "nan" or true for a number. A
-    # comment for the same reason as in `ComputedSerializer`.
+    # Input that refuses unknown fields and values of the wrong type: a number as text, "nan", or true as a number. This
+    # is a comment for the same reason as in `ComputedSerializer`.
 
     def to_internal_value(self, data: Any) -> Any:
         unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []
@@ -222,7 +222,7 @@ class StrictSerializer(serializers.Serializer):
         numbers = [name for name in texts if isinstance(data, dict) and isinstance(data.get(name), int | float)]
         if numbers:
             raise serializers.ValidationError(dict.fromkeys(numbers, "Give a text, in quotation marks."))
-        if isinstance(data, dict) and not isinstance(data, QueryDict):  # forms write numbers as texts
+        if isinstance(data, dict) and not isinstance(data, QueryDict):  # forms send numbers as text
             counted = (serializers.FloatField, serializers.IntegerField, serializers.DecimalField)
             wrong = [
                 name
@@ -236,8 +236,8 @@ class StrictSerializer(serializers.Serializer):
 
 class ComputedSerializer(serializers.ModelSerializer):
     # Document of a model with computed fields: a declared field takes its value from the method ``get_<field>``, if
-    # there is one. Declared fields that ``Meta.fields`` does not name follow the others, in their order. A comment,
-    # because the schema would repeat a docstring for each serializer without one.
+    # there is one. Declared fields that are missing from ``Meta.fields`` follow the others, in the order of
+    # declaration. This is a comment because the schema would repeat a docstring for each serializer that has none.
 
     def get_fields(self) -> dict[str, serializers.Field]:
         fields = super().get_fields()
@@ -257,11 +257,11 @@ def operation(
 
     Args:
         summary: Its heading.
-        tag: Under which it is listed.
-        answer: What it answers with, or all its responses; left out where the view's serializer says so.
+        tag: Tag that groups it in the schema.
+        answer: Its successful response, or all its responses; by default, the view's serializer.
         errors: Responses that only some operations have: see `ipate_web.api.problems.CONFLICT`.
-        status: Of the answer.
-        others: What else ``extend_schema`` takes.
+        status: Status of the successful response.
+        others: Further arguments of ``extend_schema``.
     """
     if answer is not empty:
         responses = answer if isinstance(answer, dict) else {status: answer}
@@ -281,7 +281,7 @@ def body_of(request: Request, kind: type[serializers.Serializer], /, **context: 
 
 
 def request_user(request: Request) -> User:
-    """User of the request; every endpoint requires a session or a token."""
+    """Return the user of the request; every endpoint requires a session or a token."""
     return cast(User, request.user)
 
 
@@ -298,10 +298,10 @@ def permission_check(user: Any, permission: str, obj: Model) -> None:
 
 
 def visible_study(user: Any, slug: str, permission: str = "") -> Study:
-    """Study whose runs ``user`` may see, with the permission in it where one is given.
+    """Return a study whose runs ``user`` may see, after checking a given permission in it.
 
     Raises:
-        NotFound: there is none of this name, or the user may not see it.
+        NotFound: there is no study with this name, or the user may not see it.
         PermissionDenied: the user's role in the study does not include the permission.
     """
     study = studies_with_permission(user, "training.view_run").filter(slug=slug).first()
@@ -339,9 +339,9 @@ class NotFoundView(ApiView):
 
 @csrf_exempt
 def outside(request: HttpRequest, path: str = "") -> HttpResponse:
-    """Answer any method at addresses below ``/api`` that belong to no version of the API."""
+    """Respond to any method at URLs under ``/api`` that do not belong to a version of the API."""
     root = reverse("api:root")
-    if f"{request.path_info}/" == root:  # 308 keeps method and body, unlike 301
+    if f"{request.path_info}/" == root:  # 308 keeps the method and body, unlike 301
         return HttpResponse(status=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": root}, content_type="text/plain")
     message = f"There is no API at this address. Version 1 is at {root}; GET /api/docs lists all addresses."
     return problem(KINDS["not-found"], message)

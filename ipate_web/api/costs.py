@@ -1,4 +1,4 @@
-"""What runs cost: of one run over time, and the budgets of privacy groups over all runs of a study."""
+"""Costs of a run over time, and the budgets of a study's privacy groups across all runs."""
 
 from uuid import UUID
 
@@ -56,7 +56,7 @@ class RunCosts(ApiView):
 
 
 class BudgetUseSerializer(serializers.Serializer):
-    """The part of a group's budget that one run or release used."""
+    """Part of a group's budget that one run or release has used."""
 
     run = serializers.UUIDField(
         allow_null=True, help_text="Id of the run; null for head counts, check answers and restored backups."
@@ -99,7 +99,7 @@ class StudyBudgetSerializer(serializers.Serializer):
 
 
 class StudyBudget(ApiView):
-    """What each privacy group of a study has used."""
+    """Budget used by each privacy group of a study."""
 
     renderer_classes = [JSONRenderer, TableCsv]
 

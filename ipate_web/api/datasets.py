@@ -76,7 +76,7 @@ class StudyDatasets(ApiView):
 
 
 class ExampleQuerySerializer(serializers.Serializer):
-    """Number of rows, and what they are drawn from."""
+    """Number of rows, and the dataset they are drawn from."""
 
     dataset = serializers.IntegerField(
         required=False,

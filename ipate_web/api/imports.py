@@ -1,4 +1,4 @@
-"""Endpoints of a study's data: imports that a data steward looks at, decisions on paper, and head counts."""
+"""Endpoints for a study's data: imports by a data steward, decisions on paper, and head counts."""
 
 from http import HTTPStatus
 from typing import Any
@@ -58,7 +58,7 @@ class ImportFaultSerializer(serializers.Serializer):
 
 
 class LeftOutSerializer(serializers.Serializer):
-    """Items of a file that are left out for the same reason."""
+    """Items in a file that were left out for the same reason."""
 
     reason = serializers.CharField()
     count = serializers.IntegerField()
@@ -190,7 +190,7 @@ class ImportRequestSerializer(UploadSerializer):
 
 
 def _found(request: Request, slug: str, pk: str) -> DatasetImport:
-    """Import of a study whose data the user imports.
+    """Return an import of a study into which the user may import data.
 
     Raises:
         NotFound: the user may not see the study, or it has no such import.
@@ -203,7 +203,7 @@ def _found(request: Request, slug: str, pk: str) -> DatasetImport:
 
 
 class ImportView(ApiView):
-    """Endpoint for imports. Errors in a file may name people, so reading them requires the scope, too."""
+    """Endpoint for imports. Errors in a file may name people, so even reading them requires the scope."""
 
     scope = Scope.RECORDS
     reading_scope = Scope.RECORDS
@@ -223,7 +223,7 @@ class StudyImports(ImportView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Upload a file of at most 16 MiB, and let a worker check all of it against the schema.
+        """Upload a file of at most 16 MiB. A worker checks the whole file against the schema.
 
         Nothing is stored as a dataset before `POST …/imports/{id}/store`. Poll the import until its `state` is
         `checked`. An unfinished import is dropped after a day, together with its file.
@@ -254,9 +254,9 @@ class StudyImport(ImportView):
 class StudyImportStore(ImportView):
     @operation("Store a checked import (stewards)", "studies", ImportSerializer, CONFLICT, status=202, request=None)
     def post(self, request: Request, slug: str, pk: str) -> Response:
-        """Let a worker store the checked file, either completely or not at all.
+        """Store the checked file, either completely or not at all. A worker does this.
 
-        `dataset` then has the stored dataset's id.
+        `dataset` then contains the id of the stored dataset.
         """
         row = _found(request, slug, pk)
         import_confirm(dataset_import=row, acting_user=request_user(request))
@@ -265,7 +265,7 @@ class StudyImportStore(ImportView):
 
 
 class PaperRequestSerializer(StrictSerializer):
-    """A list of decisions made on paper, with the scans that it refers to."""
+    """A list of decisions made on paper, and the scans that it refers to."""
 
     list = serializers.FileField(help_text="CSV file in the format described on the page *Recruitment*.")
     scans = serializers.ListField(
@@ -344,7 +344,7 @@ class StudyHeadCounts(ApiView):
         examples=[OpenApiExample("Drawn with noise", request_only=True, value={})],
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Count the holders of each promise with noise (this charges everyone who is counted), or enter public numbers.
+        """Count the holders of each promise with noise, which charges everyone who is counted, or enter public numbers.
 
         Plans use these numbers from then on. The response is 409 for a rehearsal, because rehearsals count their
         holders themselves. It is also 409 if `follows` does not name the newest head counts, because each draw charges

@@ -47,19 +47,19 @@ from training.services.downloads import (
 from training.services.publication import model_stage_set, model_threshold_set, registered_models
 from training.services.students import student_predict
 
-#: How many rows one request may ask about.
+#: Number of rows in a request for predictions.
 MAX_ROWS = 1000
 
 
 def versions_usable_by(user: Any) -> QuerySet[StudentModel]:
-    """All versions of the student models that ``user`` may use; those of rehearsals are marked."""
+    """Return all versions of the student models that ``user`` may use; those of rehearsals are marked."""
     studies = studies_with_permission(user, "training.use_student")
     models = StudentModel.objects.filter(run__study__in=studies)
     return models.select_related("run__study", "run__public_dataset", "run__private_dataset")
 
 
 class VersionSerializer(serializers.Serializer):
-    """Version of a model; the published one if none is given."""
+    """Version of a model. By default, this is the published version."""
 
     version = serializers.IntegerField(
         required=False,
@@ -70,7 +70,7 @@ class VersionSerializer(serializers.Serializer):
 
 
 class Gone(exceptions.APIException):
-    """A model that was withdrawn, with the reason."""
+    """Error for a model that was withdrawn, with the reason."""
 
     status_code = status.HTTP_410_GONE
     default_code = "withdrawn"
@@ -82,15 +82,15 @@ class VersionView(ApiView):
     query_class = VersionSerializer
 
     def model(self, request: Request, pk: UUID) -> StudentModel:
-        """The version that is asked for. Raises NotFound and Gone."""
+        """Return the requested version. Raises NotFound and Gone."""
         return usable_model(request, pk, self.query.get("version"))
 
 
 def usable_model(request: Request, pk: UUID, version: int | None = None) -> StudentModel:
-    """Model of the run ``pk``: the published version, or another.
+    """Return a version of the model of run ``pk``, by default the published one.
 
     Raises:
-        NotFound: there is none, or the user may not use it.
+        NotFound: there is no such model, or the user may not use it.
         Gone: it was withdrawn.
     """
     which: dict[str, Any] = {"pk": F("run__student")} if version is None else {"version": version}
@@ -181,7 +181,7 @@ class ModelDetailSerializer(ModelSerializer):
 
 
 class ModelFilterSerializer(serializers.Serializer):
-    """Filter of models; without it, all that you may use."""
+    """Filter of models. Without it, all models that you may use are listed."""
 
     study = serializers.SlugField(required=False, help_text="Slug of a study, to list only its models.")
     stage = serializers.ChoiceField(
@@ -264,7 +264,7 @@ class FileView(VersionView):
     renderer_classes = [ModelBytes]
 
     def give(self, request: Request, model: StudentModel, file: ModelFile) -> HttpResponse:
-        """The file, on record, or that the client has it already."""
+        """Return the file and log the download, or respond that the client already has it."""
         etag = quote_etag(file.digest)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
         unchanged = get_conditional_response(request, etag=etag)
@@ -272,7 +272,7 @@ class FileView(VersionView):
             for name, value in headers.items():
                 unchanged[name] = value
             return unchanged
-        if request.method == "GET":  # HEAD takes nothing away
+        if request.method == "GET":  # HEAD downloads nothing
             download_record(run=model.run, what="model", digest=file.digest, acting_user=request_user(request))
         digest = base64.b64encode(bytes.fromhex(file.digest)).decode()
         filename = f"{model.run.study.slug}-{model.run_id}-v{model.version}.{file.format}"
@@ -285,7 +285,7 @@ _REST = re.compile(r"bytes=(\d{1,15})-")
 
 
 def part_of(request: Request, etag: str, content: bytes, headers: dict[str, str]) -> HttpResponse:
-    """Return a file, or the rest of it from a byte on, for a download that broke off (RFC 9110, 14.2)."""
+    """Return a file, or the rest of it from a given byte to resume an interrupted download (RFC 9110, 14.2)."""
     headers = {**headers, "Accept-Ranges": "bytes"}
     asked = _REST.fullmatch(request.headers.get("Range", ""))
     if asked is None or int(asked[1]) >= len(content) or request.headers.get("If-Range", etag) != etag:
@@ -398,7 +398,7 @@ class ModelStatement(VersionView):
         "A model's signed statement", "labels and models", StatementSerializer, GONE, parameters=[VersionSerializer]
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return the signed card and SHA-256 of both files.
+        """Return the signed card and the SHA-256 of both files.
 
         Anyone can use it to check that a file belongs to this model.
         """
@@ -481,7 +481,7 @@ class ModelPredict(VersionView):
         ],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Return predictions for up to 1,000 rows. They cost no privacy, as the model learned from releases only."""
+        """Return predictions for up to 1,000 rows, at no privacy cost because the model learned only from releases."""
         model = self.model(request, pk)
         rows = body_of(request, PredictionRequestSerializer)["rows"]
         predictions = student_predict(model, rows)
@@ -506,7 +506,7 @@ class KeysSerializer(serializers.Serializer):
 
 
 class KeyList(ApiView):
-    """For everybody: whoever gets a model from someone else has no account here."""
+    """Open to everyone, because people who receive a model from someone else may not have an account here."""
 
     authentication_classes = ()
     permission_classes = ()

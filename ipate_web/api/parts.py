@@ -1,4 +1,4 @@
-"""What a run can be made of, with its parameters: endpoints, and the same in the OpenAPI schema."""
+"""Components of runs with their parameters, as endpoints and as part of the OpenAPI schema."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -27,10 +27,10 @@ _TYPED = {"RunProposal": "Proposal", "PlanRequest": "PlanRequest", "RunDetail": 
 
 
 def choices_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Give each method its own components for proposals and runs; ``method`` tells programs the right one.
+    """Give each method separate components for proposals and runs; ``method`` tells programs which one applies.
 
-    A proposal may leave out ``method``, which the site then suggests, and choices that have a default; programs that
-    are generated from the schema name the method.
+    A proposal may omit ``method``, which the site then suggests, and choices that have a default. Programs generated
+    from the schema always name the method.
     """
     schemas = result["components"]["schemas"]
     for name, methods in methods_by_name().items():
@@ -51,7 +51,7 @@ def choices_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def methods_by_name() -> dict[str, list[RunMethod]]:
-    """Return the methods by name; the variants of some share nothing."""
+    """Return the methods by name, because the variants of some methods have nothing in common."""
     return {name: [each for each in IMPLEMENTED if each.name == name] for name in METHODS}
 
 
@@ -72,7 +72,7 @@ def _own_properties(name: str, methods: list[RunMethod]) -> dict[str, Any]:
 
 
 def _document(methods: list[RunMethod]) -> dict[str, Any]:
-    """Return the schema of a method's choices; each says for which variants it is, if not for all."""
+    """Return the schema of a method's choices. Each choice states its variants if it does not apply to all."""
     described = [(method, choice) for method in methods for choice in method.choices.described()]
     properties: dict[str, Any] = {}
     for name in dict.fromkeys(choice.name for _method, choice in described):
@@ -98,7 +98,7 @@ def _document(methods: list[RunMethod]) -> dict[str, Any]:
 
 
 def _joined(schemas: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return one schema for choices of the same name: what they share, and the widest limits."""
+    """Return one schema for choices of the same name, with their common part and the widest limits."""
     first, *others = schemas
     joined = {key: value for key, value in first.items() if all(each.get(key) == value for each in others)}
     for key, widest in (("minimum", min), ("maximum", max)):
@@ -190,7 +190,7 @@ class ChoiceSerializer(serializers.Serializer):
 
 
 class VariantSerializer(serializers.Serializer):
-    """A variant of a method. A proposal that names no variant gets the first one listed."""
+    """A variant of a method. A proposal that does not name a variant gets the first one listed."""
 
     name = serializers.CharField(allow_blank=True)
     label = serializers.CharField()  # type: ignore[assignment]
@@ -211,12 +211,12 @@ class MethodSerializer(serializers.Serializer):
 
 
 def _choices(method: RunMethod) -> list[dict[str, Any]]:
-    """Choices of a method, as `ChoiceSerializer` writes them."""
+    """Return the choices of a method in the form of `ChoiceSerializer`."""
     return [{**vars(each), "type": JSON_TYPES[each.type], "choices": each.named} for each in method.choices.described()]
 
 
 def _described(kinds: Mapping[str, type[Parametrised]]) -> list[dict[str, Any]]:
-    """Learners or students as `LearnerSerializer` describes them."""
+    """Return descriptions of learners or students in the form of `LearnerSerializer`."""
     return [
         {
             "name": name,
@@ -229,7 +229,7 @@ def _described(kinds: Mapping[str, type[Parametrised]]) -> list[dict[str, Any]]:
 
 
 class LearnerList(ApiView):
-    """List of what can be a teacher."""
+    """List of the learners that can be teachers."""
 
     @operation("Learners", "runs", LearnerSerializer(many=True), operation_id="learners_list")
     def get(self, request: Request) -> Response:
@@ -238,7 +238,7 @@ class LearnerList(ApiView):
 
 
 class StudentList(ApiView):
-    """List of what can be a student."""
+    """List of the learners that can be students."""
 
     @operation("Students", "runs", LearnerSerializer(many=True), operation_id="students_list")
     def get(self, request: Request) -> Response:
@@ -250,7 +250,7 @@ class StudentList(ApiView):
 
 
 class RepresentationList(ApiView):
-    """List of the spaces in which votes and gradient steps work."""
+    """List of the spaces in which votes are cast and gradient steps are taken."""
 
     @operation("Representations", "runs", RepresentationSerializer(many=True), operation_id="representations_list")
     def get(self, request: Request) -> Response:
@@ -285,7 +285,7 @@ class RepresentationList(ApiView):
 
 
 class MethodList(ApiView):
-    """List of the ways in which a run can learn."""
+    """List of the methods that a run can use."""
 
     @operation("Methods", "runs", MethodSerializer(many=True), operation_id="methods_list")
     def get(self, request: Request) -> Response:
@@ -314,7 +314,7 @@ class MethodList(ApiView):
 
 
 class AggregatorList(ApiView):
-    """List of the ways in which teachers' votes become a label."""
+    """List of the ways to turn teachers' votes into a label."""
 
     @operation("Aggregators", "runs", AggregatorSerializer(many=True), operation_id="aggregators_list")
     def get(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Proposals of runs as they are sent, and plans: what they would do, what they may charge, and what to expect."""
+"""Proposals of runs as they are submitted, and plans: the effects, possible charges and expected results of a run."""
 
 import tomllib
 from pathlib import Path
@@ -94,7 +94,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         }
 
     def get_fields(self) -> dict[str, serializers.Field]:
-        """Fields, with only those related objects as choices that the user may see."""
+        """Return the fields, offering as choices only related objects that the user may see."""
         fields = super().get_fields()
         if "request" in self.context:
             studies = studies_with_permission(self.context["request"].user, "training.view_run")
@@ -105,7 +105,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         return fields
 
     def to_internal_value(self, data: Any) -> Any:
-        """Refuse a choice of a method that is next to ``choices`` instead of in it."""
+        """Refuse a choice of a method that was sent outside ``choices``."""
         misplaced = _CHOSEN & data.keys() if isinstance(data, dict) else set()
         if misplaced:
             message = "Send it within “choices”; GET /api/v1/methods lists what these of each method hold."
@@ -113,7 +113,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         return super().to_internal_value(data)
 
     def validate(self, proposal: dict[str, Any]) -> dict[str, Any]:
-        """Take the method and the student that are suggested for the study where none is named."""
+        """Fill in the method and the student suggested for the study if none are given."""
         if {"method", "student_learner"} <= proposal.keys():
             return proposal
         suggested = suggestion_for(proposal["study"])
@@ -121,7 +121,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
 
 
 def proposal_of(request: Request, serializer: type[RunProposalSerializer] = RunProposalSerializer) -> dict[str, Any]:
-    """The fields of the proposed run, of a study in which the user may propose one."""
+    """Return the fields of the proposed run, in a study in which the user may propose runs."""
     proposal = body_of(request, serializer, request=request)
     permission_check(request.user, "training.propose_run", proposal["study"])
     return proposal
@@ -146,7 +146,7 @@ class PlannedPromiseSerializer(PromiseSerializer):
 
 
 class PlannedPhaseSerializer(serializers.Serializer):
-    """Steps on random samples, all by the same mechanism. Lists are in the order of ``promises``."""
+    """Steps on random samples that all use the same mechanism. Lists are in the order of ``promises``."""
 
     rates = serializers.ListField(
         child=serializers.FloatField(), help_text="Probability that a holder is drawn for a step, for each promise."
@@ -205,7 +205,7 @@ class PlannedTableSerializer(PlannedCellsSerializer):
 
 
 class PlannedMarginalsSerializer(PlannedCellsSerializer):
-    """Plan of a round of tables from which synthetic rows are drawn."""
+    """Plan of a round of tables that synthetic rows are drawn from."""
 
     tables = serializers.IntegerField(
         source="cells", help_text="Number of tables. Their cells are determined by the previous round."
@@ -244,7 +244,7 @@ class LevelForecastSerializer(serializers.Serializer):
 
 @declared_by(RoundForecast)
 class TurnoutSerializer(serializers.Serializer):
-    """Expected voters of the first round, according to public points and head counts."""
+    """Expected number of voters in the first round, according to public points and head counts."""
 
 
 @declared_by(Alternative)
@@ -254,7 +254,7 @@ class AlternativeSerializer(serializers.Serializer):
 
 @extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})
 class AggregatorField(serializers.JSONField):
-    """Name and parameters, as GET /api/v1/aggregators lists them."""
+    """Name and parameters, as listed by GET /api/v1/aggregators."""
 
 
 class PlanSerializer(serializers.Serializer):
@@ -314,7 +314,7 @@ class PlanSerializer(serializers.Serializer):
 
 
 def plan_document(run: Run, planned: dict[str, Any]) -> dict[str, Any]:
-    """A plan as the API tells it, in the language of the request."""
+    """Return a plan in the form of the API, in the language of the request."""
     document = {"method": run.method, "outlook": outlook_document(run, planned), **in_words(planned)}
     return PlanSerializer(document).data
 

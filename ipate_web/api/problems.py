@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457): each has a kind with an address of its own, and says what to do."""
+"""Errors as problem documents (RFC 9457). Each has a kind with its own URL, and says what to do."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ _SIGN_IN = "Send the header “Authorization: Bearer <token>”; you make tokens
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of problem, which keeps its name in all versions of the API.
+    """A kind of problem. It keeps its name in all versions of the API.
 
     Attributes:
-        name: The last part of its address.
+        name: The last part of its URL.
         status: Status of responses about it.
         meaning: What it means.
         remedy: What a program or its author can do.
@@ -44,7 +44,7 @@ class Kind:
 
     @property
     def address(self) -> str:
-        """The ``type`` of its problem documents."""
+        """URL of the kind, which is the ``type`` of its problem documents."""
         return f"{PAGE}#{self.name}"
 
 
@@ -204,7 +204,7 @@ def problem(kind: Kind, detail: str, errors: list[dict[str, Any]] | None = None)
 
 
 def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
-    """Problem document for ``error``; None for an error of the server."""
+    """Return the problem document for ``error``; None for a server error."""
     match error:
         case PlanError():
             return problem(KINDS["plan-impossible"], str(error))
@@ -212,7 +212,7 @@ def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse 
             error = exceptions.Throttled(
                 WAIT, "You have another plan computed, or the site computes as many as it can. Ask again.", "busy"
             )
-        case RequestDataTooBig():  # where Django has read the request before its parser
+        case RequestDataTooBig():  # in case Django has read the request before its parser
             error = TooLarge()
         case DataError():
             faults = error.report.faults[:MOST_FAULTS] if isinstance(error, DataErrors) else [error]
@@ -242,7 +242,7 @@ def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse 
 
 
 def _kind(status: HTTPStatus, error: Exception) -> Kind:
-    """Return the kind that an exception names as its code, or else that of its status."""
+    """Return the kind that an exception names as its code, or else the kind for its status."""
     code = error.get_codes() if isinstance(error, exceptions.APIException) else ""
     named = KINDS.get(code) if isinstance(code, str) else None
     if isinstance(error, exceptions.ParseError):
@@ -251,7 +251,7 @@ def _kind(status: HTTPStatus, error: Exception) -> Kind:
 
 
 def _nameless(error: DataError) -> DataError:
-    """The first fault without the file, whose path is one of the server's."""
+    """Return the first error without its file, whose path is on the server."""
     return DataError(error.problem, error.remedy, row=error.row, column=error.column)
 
 
@@ -262,7 +262,7 @@ def _placed(fault: DataError) -> dict[str, Any]:
 
 
 def _by_field(detail: Any, field: str = "") -> Iterator[tuple[str, str]]:
-    """Pairs of a dotted field name and one message; an empty name means the whole request."""
+    """Return pairs of a dotted field name and one message. An empty name refers to the whole request."""
     if isinstance(detail, dict):
         for key, inner in detail.items():
             own = "" if key in (NON_FIELD_ERRORS, "non_field_errors") else str(key)
@@ -346,7 +346,8 @@ _ONLY = {"Location": (HTTPStatus.CREATED, HTTPStatus.ACCEPTED), "Retry-After": (
 def problems_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Add the error responses of every operation to the OpenAPI schema.
 
-    Those that only some have, and no part of the request tells, the operations themselves name; see `CONFLICT`.
+    Responses that only some operations have, and that do not follow from the request, are named by the operations; see
+    `CONFLICT`.
     """
     result["components"]["schemas"]["Problem"] = PROBLEM_SCHEMA
     result["components"]["headers"] = HEADERS
@@ -364,7 +365,7 @@ def problems_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def _statuses(path: str, operation: dict[str, Any]) -> Iterator[HTTPStatus]:
-    """The errors that an operation may answer with."""
+    """Return the error statuses that an operation may respond with."""
     yield HTTPStatus.BAD_REQUEST
     if operation.get("security"):
         yield from (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)

@@ -1,4 +1,4 @@
-"""What a request may be: the size of its body, the page of a list that it asks for, what its token may do."""
+"""Limits on requests: the size of the body, the requested page of a list, and what the token may do."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from ipate_web.accounts.adapters import NEEDED, lacks_second_factor
 from ipate_web.tokens.models import ApiToken
 
-#: More than a thousand MNIST images take; a request is held in memory as a whole.
+#: More than a thousand MNIST images need; a request is held in memory as a whole.
 MAX_BYTES: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 LARGEST = 2**31 - 1
 """More than any list has, and what every database counts to."""
@@ -35,7 +35,7 @@ class FileTooLarge(TooLarge):
 
 
 class LimitedJSONParser(JSONParser):
-    """JSON parser that reads at most ``MAX_BYTES`` and refuses what cannot be stored or is ambiguous."""
+    """JSON parser that reads at most ``MAX_BYTES`` and refuses ambiguous content and content that cannot be stored."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         body = stream.read(MAX_BYTES + 1)
@@ -58,7 +58,7 @@ class LimitedJSONParser(JSONParser):
 
 
 def _discard(stream: Any) -> None:
-    """Read what is left of a refused request, within limits: a client reads no answer before it has sent everything."""
+    """Read the rest of a refused request, within limits, because clients read no response until they have sent all."""
     for _ in range(8 * MAX_BYTES // 2**20):
         if not stream.read(2**20):
             return
@@ -90,7 +90,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts of a document, names of fields included."""
+    """Yield all strings in a document, including names of fields."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -110,7 +110,7 @@ def _storable(text: str) -> None:
 
 
 class LimitedMultiPartParser(MultiPartParser):
-    """Parser of forms with files that refuses what is announced as more than ``MAX_BYTES``; no more is read."""
+    """Parser of forms with files that refuses content announced as larger than ``MAX_BYTES``; it never reads more."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         if stream.META.get("CONTENT_LENGTH", "").isdigit() and int(stream.META["CONTENT_LENGTH"]) > MAX_BYTES:
@@ -156,10 +156,10 @@ def _whole_number(request: Request, name: str, least: int, otherwise: int) -> in
 
 
 class WithinScope(BasePermission):
-    """Refusal of what a token was not made for; whoever signs in by a browser has no scopes.
+    """Permission that refuses requests outside a token's scopes; users signed in by a browser have no scopes.
 
-    Reading takes the one that an endpoint names as ``reading_scope``, “read” with few exceptions. What else it does
-    takes the one that it names as ``scope``.
+    Reading requires the scope that an endpoint names as ``reading_scope``, which is “read” with few exceptions. All
+    else requires the scope that it names as ``scope``.
     """
 
     def has_permission(self, request: Request, view: Any) -> bool:
@@ -173,7 +173,7 @@ class WithinScope(BasePermission):
 
 
 class SecondFactor(BasePermission):
-    """Refusal of tokens of staff who lack the second factor that the site asks for; they may be older than the rule."""
+    """Permission that refuses tokens of staff who lack a required second factor; tokens may be older than the rule."""
 
     message = NEEDED
     code = "missing-second-factor"
@@ -183,7 +183,7 @@ class SecondFactor(BasePermission):
 
 
 def rate_headers(throttles: Iterable[Any]) -> dict[str, str]:
-    """Return `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) for the limits that counted."""
+    """Return `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) for the limits that applied."""
     counted = [each for each in throttles if getattr(each, "key", None) is not None]
     if not counted:
         return {}

@@ -35,7 +35,7 @@ _SERIALIZERS: dict[Any, type[serializers.Serializer]] = {}
 
 
 def declared_by(kind: type) -> Callable[[_Serializer], _Serializer]:
-    """Give a serializer the fields that a dataclass declares, before its own."""
+    """Give a serializer the fields that a dataclass declares, placed before its own."""
 
     def declared(serializer: _Serializer) -> _Serializer:
         own = serializer.get_fields
@@ -52,7 +52,7 @@ def declared_by(kind: type) -> Callable[[_Serializer], _Serializer]:
 
 @cache
 def _declared(kind: type) -> list[tuple[str, FieldInfo, bool]]:
-    """Return name and description of each field that is told, and whether it may be an empty text."""
+    """Return the name and description of each documented field, and whether it may be an empty string."""
     hints = get_type_hints(kind, include_extras=True)
     abouts = [(each, FieldInfo.from_annotation(hints[each.name])) for each in fields(kind)]
     return [
@@ -81,10 +81,10 @@ def _field(about: FieldInfo, is_blank: bool) -> serializers.Field:
 
 
 def visible_run(user: Any, pk: UUID, permission: str = "") -> Run:
-    """The run, if ``user`` may see it, and has the permission in its study where one is given.
+    """Return the run if ``user`` may see it and has any given permission in its study.
 
     Raises:
-        NotFound: there is none, or the user may not see it.
+        NotFound: there is no such run, or the user may not see it.
         PermissionDenied: the user's role in the study does not include the permission.
     """
     run = runs_visible_to(user).select_related("public_dataset", "created_by", "student").filter(pk=pk).first()
@@ -124,7 +124,7 @@ class RunSerializer(ComputedSerializer):
     def get_majority(self, run: Run) -> float | None:
         if run.student is None:
             return None
-        # Lists have it as a column of their query, without the rest of the card.
+        # Lists load this as a column of their query, without the rest of the card.
         evaluation = vars(run)["evaluation"] if "evaluation" in vars(run) else run.student.card.get("evaluation")
         return ((evaluation or {}).get("majority") or {}).get("share")
 
@@ -193,14 +193,14 @@ class OutlookSerializer(serializers.Serializer):
 
 
 def outlook_document(run: Run, plan: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Return what `outlook` says of a run, as JSON in words."""
+    """Return an `outlook` of a run as JSON, in words."""
     expected = outlook(run, plan)
     return None if expected is None else in_words(expected.to_json())
 
 
 @extend_schema_field({"type": "object"})
 class ChoicesField(serializers.DictField):
-    """Document of the method's own choices, as their dataclass describes them."""
+    """Document of the method's own choices, as described by their dataclass."""
 
 
 class RunDetailSerializer(RunSerializer):
@@ -304,10 +304,10 @@ class RunDetailSerializer(RunSerializer):
         return without_model(run)
 
     def get_message(self, run: Run) -> str | None:
-        """Return the message for users who can do something about it."""
+        """Return the message for users who can act on it."""
         return run.message if self.context["user"].has_perm("consent.view_dashboard", run.study) else None
 
 
 def run_document(run: Run, user: Any) -> dict[str, Any]:
-    """Return a run as the API describes it to ``user``: parameters, progress, promises, and what was released."""
+    """Return a run as the API describes it to ``user``: parameters, progress, promises and releases."""
     return RunDetailSerializer(run, context={"user": user}).data

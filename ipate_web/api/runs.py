@@ -1,4 +1,4 @@
-"""Runs: list, propose, change, approve, cancel, compare."""
+"""Endpoints of runs: list, propose, change, approve, cancel, compare."""
 
 import hashlib
 from http import HTTPStatus
@@ -32,7 +32,7 @@ RunFilterSerializer = RUNS.parameters("RunFilterSerializer", "Order of the runs;
 
 
 class RunList(ApiView, generics.ListAPIView):
-    """Runs, searched, filtered and sorted; and new ones."""
+    """Runs, with search, filters and sorting, and new runs."""
 
     query_class = RunFilterSerializer
     serializer_class = RunSerializer
@@ -58,14 +58,14 @@ class RunList(ApiView, generics.ListAPIView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
-        """Save a draft. The run starts once another person who is an operator of the study approves it."""
+        """Save a draft. The run starts once another operator of the study approves it."""
         run = run_propose(acting_user=request_user(request), **proposal_of(request))
         document = run_document(visible_run(request.user, run.pk), request.user)
         return created(document, "run", run.pk)
 
 
 class RunDetail(ApiView):
-    """A run, and another proposal in the place of a draft."""
+    """A run, and changes to a draft."""
 
     @operation("A run", "runs", RunDetailSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
@@ -95,7 +95,7 @@ class RunDetail(ApiView):
 
 
 class EventStream(BaseRenderer):
-    """Server-sent events, given as their text."""
+    """Server-sent events, given as text."""
 
     media_type = "text/event-stream"
     format = "events"
@@ -112,8 +112,8 @@ _RETRY = 2
 class RunEvents(ApiView):
     """A run's progress as server-sent events.
 
-    Each response ends at once: a stream that stays open would hold one of the site's few processes. Programs that
-    follow the standard ask again by themselves after ``retry``, with the id of the last event that they have seen.
+    Each response ends at once, because an open stream would occupy one of the site's few processes. Programs that
+    follow the standard reconnect automatically after ``retry``, with the id of the last event that they received.
     """
 
     renderer_classes = [EventStream]
@@ -165,7 +165,7 @@ class RunWithdraw(ApiView):
 
 
 class ApprovalSerializer(StrictSerializer):
-    """Share of every holder's cap that the run may use. The part that is publicly known to be unused is freed."""
+    """Share of every holder's cap that the run may use. The part publicly known to be unused becomes free again."""
 
     share = serializers.FloatField(
         required=False,
@@ -194,8 +194,8 @@ class RunApprove(ApiView):
 
         The response is 403 for your own draft. Your decision is recorded at once. The response is 202 while a worker
         calculates the plan: poll `Location` until `status` is no longer `planning`. If the run becomes a `draft` again,
-        `reason` explains why. Approving a run again changes nothing. The response is 409 if the run was cancelled or
-        has failed.
+        `reason` explains why. Approving a run again has no effect. The response is 409 if the run was cancelled or has
+        failed.
         """
         run = visible_run(request.user, pk, "training.approve_run")
         approval = body_of(request, ApprovalSerializer)
@@ -233,7 +233,7 @@ class RunCancel(ApiView):
 
 
 class ComparisonQuerySerializer(serializers.Serializer):
-    """Choice of the runs."""
+    """The runs to compare."""
 
     runs = serializers.RegexField(
         rf"^[0-9a-fA-F-]{{36}}(,[0-9a-fA-F-]{{36}}){{1,{MOST - 1}}}$",

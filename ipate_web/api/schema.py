@@ -1,4 +1,4 @@
-"""The OpenAPI document, rendered once per process, language and form because that takes seconds, and its examples."""
+"""OpenAPI document, rendered once per process, language and form because this takes seconds, and its examples."""
 
 import hashlib
 from collections.abc import Iterator
@@ -92,7 +92,7 @@ def example_of(schema: dict[str, Any], schemas: dict[str, Any], name: str = "", 
         schema: A schema of the document.
         schemas: Its components.
         name: Name of the field that has the value.
-        depth: Number of schemas around it; deep ones are left out where they may be.
+        depth: Number of enclosing schemas; optional values that are nested deeply are omitted.
     """
     if "$ref" in schema:
         return example_of(schemas[schema["$ref"].rpartition("/")[2]], schemas, name, depth)
@@ -125,7 +125,7 @@ def example_of(schema: dict[str, Any], schemas: dict[str, Any], name: str = "", 
 
 
 def _allows(schema: dict[str, Any], value: Any) -> bool:
-    """Return whether a schema's type takes a value; the test of all examples checks the rest."""
+    """Return whether a schema's type allows a value; the test of all examples checks the rest."""
     if "oneOf" in schema:
         return any(_allows(each, value) for each in schema["oneOf"])
     if value is None:

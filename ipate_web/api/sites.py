@@ -1,6 +1,6 @@
-"""What sites of an alliance ask their hub: programs that sign their requests, and have no account here.
+"""Endpoints through which an alliance's sites reach their hub. Sites sign their requests and have no account here.
 
-docs/sites.md describes it. Nothing here is for people or for the clients of the API.
+docs/sites.md describes them. They are not meant for people or for other clients of the API.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,15 +41,15 @@ BYTES = "application/octet-stream"
 def _problem(status: HTTPStatus, detail: str) -> JsonResponse:
     document: dict[str, Any] = {"title": status.phrase, "status": status.value, "detail": detail}
     if isinstance(detail, Sentence):
-        document["sentence"] = detail.to_json()  # which the site can translate
+        document["sentence"] = detail.to_json()  # so that the site can translate it
     return JsonResponse(document, status=status, content_type=MEDIA_TYPE)
 
 
 def _of_alliance(method: str) -> Callable[[View], View]:
-    """A view of an alliance that is known here as its hub; what it refuses is told in words."""
+    """Decorator for views of an alliance whose hub is this installation. Refusals state their reason."""
 
     def decorate(view: View) -> View:
-        @csrf_exempt  # no session, no cookie: who asks has signed, or has a code
+        @csrf_exempt  # no session and no cookie: requests are signed, or contain a code
         @never_cache
         @require_http_methods([method])
         @wraps(view)
@@ -70,7 +70,7 @@ def _of_alliance(method: str) -> Callable[[View], View]:
 
 
 def _signed(view: View) -> View:
-    """A view for sites alone: with the site that has signed the request."""
+    """Decorator for views only for sites, called with the site that signed the request."""
 
     @wraps(view)
     def wrapped(request: HttpRequest, alliance: Alliance, **given: object) -> HttpResponse:
@@ -112,13 +112,13 @@ _REPLACED = gettext_noop(
 
 @_of_alliance("POST")
 def name(request: HttpRequest, alliance: Alliance) -> HttpResponse:
-    """The name of the site that a code belongs to."""
+    """Return the name of the site that a code belongs to."""
     return JsonResponse({"site": code_owner(alliance, str(json_of(request.body).get("code"))).name})
 
 
 @_of_alliance("POST")
 def register(request: HttpRequest, alliance: Alliance) -> HttpResponse:
-    """Take the public key of a site with its code, and tell it what the alliance has in common."""
+    """Store the public key that a site sends with its code, and return the common facts of the alliance."""
     document = json_of(request.body)
     site = site_register(alliance=alliance, code=str(document.get("code")), key=str(document.get("key")))
     return JsonResponse(
@@ -129,14 +129,14 @@ def register(request: HttpRequest, alliance: Alliance) -> HttpResponse:
 @_of_alliance("POST")
 @_signed
 def exchange(request: HttpRequest, site: AllianceSite) -> HttpResponse:
-    """Everything small, both ways."""
+    """Exchange all small data in both directions."""
     return JsonResponse(exchange_answer(site, json_of(request.body)))
 
 
 @_of_alliance("PUT")
 @_signed
 def answer(request: HttpRequest, site: AllianceSite, run: str, number: int) -> HttpResponse:
-    """Take what a site has answered."""
+    """Store a site's answer."""
     try:
         content = bytes.fromhex(request.headers.get(CONTENT, "")).decode()
     except ValueError as error:
@@ -148,21 +148,21 @@ def answer(request: HttpRequest, site: AllianceSite, run: str, number: int) -> H
 @_of_alliance("GET")
 @_signed
 def total(_request: HttpRequest, site: AllianceSite, run: str, number: int) -> HttpResponse:
-    """Numbers of the total of a question."""
+    """Return the numbers of a question's total."""
     return HttpResponse(total_content(_joint(site, run), number), content_type=BYTES)
 
 
 @_of_alliance("GET")
 @_signed
 def points(_request: HttpRequest, site: AllianceSite) -> HttpResponse:
-    """The public points of the alliance."""
+    """Return the public points of the alliance."""
     return HttpResponse(points_content(site.alliance), content_type=BYTES)
 
 
 @_of_alliance("GET")
 @_signed
 def model(_request: HttpRequest, site: AllianceSite, run: str, file: str) -> HttpResponse:
-    """A file of the model that the hub has learned."""
+    """Return a file of the model that the hub has trained."""
     return HttpResponse(model_content(_joint(site, run), file), content_type=BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Endpoints of the versions of a run's student: compare, train another, publish another."""
+"""Endpoints for the versions of a run's student: compare them, train another, publish another."""
 
 from http import HTTPStatus
 from typing import Any
@@ -34,7 +34,7 @@ _LONGEST_REASON = StudentModel._meta.get_field("withdrawal_reason").max_length
 
 
 def _interval(**options: Any) -> serializers.ListField:
-    """A 95 % confidence interval."""
+    """Return a 95 % confidence interval."""
     options_of_field = {"help_text": "95 % confidence interval; null if the points do not determine it."} | options
     return serializers.ListField(child=serializers.FloatField(), allow_null=True, **options_of_field)
 
@@ -48,7 +48,7 @@ class MajoritySerializer(serializers.Serializer):
 
 
 class CalibrationBinSerializer(serializers.Serializer):
-    """Points of similar predicted probability."""
+    """Points with similar predicted probabilities."""
 
     points = serializers.IntegerField()
     predicted = serializers.FloatField(help_text="Mean predicted probability.")
@@ -57,7 +57,7 @@ class CalibrationBinSerializer(serializers.Serializer):
 
 
 class EvaluationSerializer(serializers.Serializer):
-    """Rounded evaluation of a model on the test dataset. For outcomes other than classes, only points and measures."""
+    """Rounded evaluation of a model on the test dataset. Outcomes other than classes have only points and measures."""
 
     points = serializers.IntegerField(help_text="Number of points in the test dataset.")
     measures = serializers.ListField(
@@ -98,7 +98,7 @@ class EvaluationSerializer(serializers.Serializer):
     )
 
     def get_fields(self) -> dict[str, serializers.Field]:
-        """Fields, of which a model has those of its outcome."""
+        """Return the fields; a model has only those that apply to its outcome."""
         fields = super().get_fields()
         for name, field in fields.items():
             field.required = name == "points"
@@ -193,7 +193,7 @@ class WithdrawalSerializer(StrictSerializer):
 
 
 def students_document(run: Run) -> dict[str, Any]:
-    """The versions of a run's student, and the training of another, as the API tells them."""
+    """Return the versions of a run's student, and any training of another version, in the form of the API."""
     versions = run_versions(run)
     return StudentsSerializer({"versions": versions.all, "training": versions.training}).data
 
@@ -206,7 +206,7 @@ def _version_or_404(run: Run, version: int) -> StudentModel:
 
 
 class RunStudents(ApiView):
-    """The versions of a run's student."""
+    """All versions of a run's student."""
 
     @operation("Versions of a run's student", "labels and models", StudentsSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
@@ -231,7 +231,7 @@ class RunStudents(ApiView):
         ],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Train the student of a finished run again from its releases. This costs no privacy."""
+        """Train the student of a finished run again from its releases. This has no privacy cost."""
         run = visible_run(request.user, pk, "training.propose_run")
         body = body_of(request, StudentRequestSerializer)
         student_ask(run=run, acting_user=request_user(request), **{"student_parameters": {}, **body})

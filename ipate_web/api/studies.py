@@ -1,4 +1,4 @@
-"""Endpoints of studies: public facts, datasets that a run can use, new rehearsals, and what waits for the caller."""
+"""Endpoints of studies: public facts, datasets that runs can use, new rehearsals, and the user's tasks."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ REHEARSAL_STUDY = OpenApiExample(
         "members": [],
     },
 )
-#: Told on pages alone: they follow from how long private work takes, and from who decided what.
+#: Shown only on pages, because they depend on how long private work takes and on who decided what.
 _PAGES_ALONE = frozenset({Kind.SILENT, Kind.ERASURES, Kind.LETTERS})
 
 
@@ -186,7 +186,7 @@ def _committee(study: Study, user: Any) -> dict[str, Any] | None:
 
 
 def study_document(study: Study, user: Any) -> dict[str, Any]:
-    """Description of a study in the API."""
+    """Return the description of a study for the API."""
     policy = policy_in_force(study)
     document = {
         **StudySerializer(study).data,
@@ -201,13 +201,13 @@ def study_document(study: Study, user: Any) -> dict[str, Any]:
 
 
 class MemberSerializer(StrictSerializer):
-    """A person with an account, and the role to give them."""
+    """A person with an account, and the role they get."""
 
     username = serializers.CharField(max_length=150)
     role = serializers.ChoiceField([(role.value, role.label) for role in Role if GIVERS[role] == GIVERS[Role.OPERATOR]])
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Put the account in the place of its name."""
+        """Replace the name of an account by the account."""
         user = account_of_staff(attrs["username"])
         if user is None:
             raise serializers.ValidationError({"username": "Nobody with this user name has an active account."})
@@ -216,7 +216,7 @@ class MemberSerializer(StrictSerializer):
 
 @extend_schema_field({"type": "boolean", "enum": [True]})
 class RehearsalField(serializers.BooleanField):
-    """Statement that the study is a rehearsal, which has to be made."""
+    """Required statement that the study is a rehearsal."""
 
     def to_internal_value(self, data: Any) -> bool:
         if data is not True:
@@ -227,7 +227,7 @@ class RehearsalField(serializers.BooleanField):
 
 
 class RehearsalStudySerializer(StrictSerializer, serializers.ModelSerializer):
-    """A rehearsal study to be set up."""
+    """A rehearsal study to set up."""
 
     rehearsal = RehearsalField(help_text="Always true; a study that asks people has to be set up on its page.")
     members = serializers.ListField(
@@ -246,7 +246,7 @@ class RehearsalStudySerializer(StrictSerializer, serializers.ModelSerializer):
 
 @extend_schema_view(get=operation("Your studies", "studies"))
 class StudyList(ApiView, generics.ListAPIView):
-    """The studies whose runs you may see."""
+    """Studies whose runs you may see."""
 
     serializer_class = StudySerializer
     scope = Scope.REHEARSE
@@ -265,7 +265,7 @@ class StudyList(ApiView, generics.ListAPIView):
     def post(self, request: Request) -> Response:
         """Set up a study of data that is not secret. You become its operator and data steward.
 
-        It asks nobody and makes no promises. Import its data next.
+        The study asks no one for consent and makes no promises. Import its data next.
         """
         user = request_user(request)
         if not user.has_perm("consent.add_study"):

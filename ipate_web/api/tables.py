@@ -123,7 +123,7 @@ class RunLabels(ApiView, generics.ListAPIView):
         gradient steps have no labels. The release register logs one entry, however many pages of the labels you fetch.
         """
         self.run = visible_run(request.user, pk, "training.use_student")
-        if request.method == "GET":  # HEAD takes nothing away
+        if request.method == "GET":  # HEAD downloads nothing
             download_record(run=self.run, what="labels", acting_user=request_user(request))
         chosen = LABEL_FORMATS.get(request.accepted_renderer.format)
         return self.list(request) if chosen is None else Response(chosen.content(self.run))
@@ -236,7 +236,7 @@ class MarginalSerializer(serializers.Serializer):
 
 
 class PassingSerializer(serializers.Serializer):
-    """Rows that pass the test of plausible deniability."""
+    """Rows that pass the plausible deniability test."""
 
     omegas = serializers.CharField(help_text="Number of columns (ω) that are redrawn, or a range of such numbers.")
     gamma = serializers.FloatField()
@@ -300,14 +300,14 @@ def _result(run: Run) -> RunResult:
 
 
 def _taken(request: Request, run: Run, *, rows: bool) -> RunResult:
-    """Return what a run has published, and log the download unless the request is a HEAD."""
+    """Return a run's publication, and log the download unless the request is a HEAD."""
     result = _result(run)
     if result.is_rows != rows:
         raise exceptions.NotFound(f"This run has {'no rows: ask for its table' if rows else 'rows: ask for these'}.")
     if result.withdrawn_at is not None:
         day = timezone.localdate(result.withdrawn_at).isoformat()
         raise Gone(f"This table was withdrawn on {day}: {result.withdrawal_reason}")
-    if request.method == "GET":  # HEAD takes nothing away
+    if request.method == "GET":  # HEAD downloads nothing
         what = gettext_noop("table")
         download_record(run=run, what=what, digest=result.digest, acting_user=request_user(request))
     return result

@@ -1,4 +1,4 @@
-"""Webhooks of a study: its operators list, make, test and remove them, as on the page of the same name."""
+"""Webhooks of a study. Its operators can list, create, test and remove them, as on the page of the same name."""
 
 from http import HTTPStatus
 
@@ -68,7 +68,7 @@ class WebhookRequestSerializer(StrictSerializer):
 
 
 class WebhookDeliverySerializer(serializers.ModelSerializer):
-    """Message to a webhook and the state of its delivery."""
+    """Message to a webhook, with the status of its delivery."""
 
     webhook = serializers.IntegerField(source="endpoint_id", help_text="Id of the webhook.")
     event = serializers.ChoiceField([(name, name) for name in (*EVENTS, TEST)])
@@ -93,11 +93,11 @@ class WebhookDeliverySerializer(serializers.ModelSerializer):
 
 
 def _managed_webhook(request: Request, slug: str, pk: int) -> WebhookEndpoint:
-    """Webhook of a study whose webhooks the user may manage.
+    """Return a webhook of a study whose webhooks the user may manage.
 
     Raises:
         NotFound: the user may not see the study, or the study has no such webhook.
-        PermissionDenied: the user's role in the study does not include its webhooks.
+        PermissionDenied: the user's role in the study does not include managing webhooks.
     """
     endpoint = WebhookEndpoint.objects.filter(study=visible_study(request.user, slug, _MANAGE), pk=pk).first()
     if endpoint is None:
@@ -108,7 +108,7 @@ def _managed_webhook(request: Request, slug: str, pk: int) -> WebhookEndpoint:
 
 
 class WebhookView(ApiView):
-    """Endpoint of webhooks. Their addresses may hold keys of other programs, so that reading takes the scope, too."""
+    """Endpoint of webhooks. URLs may contain keys of other programs, so even reading them requires the scope."""
 
     scope = Scope.WEBHOOKS
     reading_scope = Scope.WEBHOOKS

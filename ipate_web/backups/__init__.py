@@ -4,7 +4,7 @@ import re
 
 
 class BackupError(Exception):
-    """Error in making or restoring a backup; the message says what to do."""
+    """Error in making or restoring a backup. The message says what to do."""
 
 
 #: The storages of an installation, and the folder of each in a backup.
@@ -14,5 +14,5 @@ STORAGES = ("private", "models")
 #: asks. These files contain people's records without separate keys, and can be recomputed or uploaded again.
 LEFT_OUT = re.compile(r"imports/|runs/[^/]+/coordinates-")
 
-#: File of a backup that describes all other files; it is the last file.
+#: File of a backup that describes all other files. It is the last one.
 MANIFEST = "manifest.json"

@@ -1,7 +1,7 @@
 """Archives: tar files encrypted with age (https://age-encryption.org/v1), written and read as streams.
 
-Making backups takes only public keys (recipients); reading them takes one of the private keys (identities). age
-authenticates every 64 KiB, so readers never get altered bytes and truncated files are detected.
+Making backups requires only public keys (recipients); reading them requires one of the private keys (identities). age
+authenticates every 64 KiB, so readers never get altered bytes, and truncated files are detected.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ class Digesting:
 
 @contextmanager
 def _piped(work: Callable[[IO[bytes]], None], *, reads: bool) -> Iterator[IO[bytes]]:
-    """Yield the other end of a pipe that ``work`` reads or writes in a thread, and raise an error of the thread."""
+    """Yield the other end of a pipe that ``work`` reads or writes in a thread; raise any error of the thread."""
     source, sink = os.pipe()
     failed: list[BaseException] = []
     here_fails = False
@@ -87,7 +87,7 @@ def archive_write(file: BinaryIO, recipients: Sequence[str]) -> Iterator[tarfile
 
 
 def identities_read(path: Path) -> list[pyrage.x25519.Identity]:
-    """Return the private keys in a file of ``age-keygen`` or ``ipate backup_key``. Raises BackupError."""
+    """Return the private keys in a file created by ``age-keygen`` or ``ipate backup_key``. Raises BackupError."""
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
         identities = [pyrage.x25519.Identity.from_str(line) for line in lines if line and not line.startswith("#")]
@@ -100,7 +100,7 @@ def identities_read(path: Path) -> list[pyrage.x25519.Identity]:
 
 @contextmanager
 def archive_open(path: Path, identities: Sequence[pyrage.x25519.Identity]) -> Iterator[Iterator[tuple[str, IO[bytes]]]]:
-    """Yield names and contents of an archive's files in order; the whole archive is read and verified.
+    """Yield names and contents of an archive's files in order. The whole archive is read and verified.
 
     Raises:
         BackupError: the archive cannot be decrypted or read.

@@ -1,4 +1,4 @@
-"""Copy a consistent snapshot of the database while others write to it, and restore such a copy.
+"""Copy a consistent snapshot of the database while other processes write to it, and restore such a copy.
 
 A copy is restored next to the live database and prepared there, then replaces the live database in one transaction. If
 anything fails before the commit, the live database stays intact.
@@ -20,7 +20,7 @@ from ipate_web.backups import BackupError
 #: Query of the copied snapshot: SQL without parameters → rows.
 Query = Callable[[str], list[tuple]]
 
-#: PostgreSQL schemas for the restored data, and for the live data while the restored data's schema gets its name.
+#: PostgreSQL schemas for the restored data, and for the live data while the restored schema gets its name.
 _BESIDE, _ASIDE = "ipate_restoring", "ipate_before_restoring"
 
 
@@ -39,17 +39,17 @@ def snapshot(path: Path) -> Iterator[Query]:
 
 @contextmanager
 def database_staged(path: Path) -> Iterator[None]:
-    """Restore the copy at ``path`` next to the live database; at the block's end, replace the live database with it.
+    """Restore the copy at ``path`` next to the live database, and replace that when the block ends.
 
-    Inside the block, Django uses the restored database. An error in the block or afterwards leaves the live database
-    unchanged.
+    Inside the block, Django uses the restored database. If an error occurs in the block or afterwards, the live
+    database stays unchanged.
     """
     with (_sqlite_staged if connection.vendor == "sqlite" else _postgresql_staged)(path):
         yield
 
 
 def staged_remove() -> None:
-    """Delete the leftovers of a failed or killed restoration from next to the live database."""
+    """Remove what a failed or killed restoration left next to the live database."""
     if connection.vendor == "postgresql":
         with suppress(DatabaseError), connection.cursor() as cursor:
             cursor.execute(f"DROP SCHEMA IF EXISTS {_BESIDE} CASCADE")
@@ -115,7 +115,7 @@ def _command(program: str, *options: str) -> tuple[list[str], dict[str, str]]:
 
 @contextmanager
 def _started(program: str, command: list[str], **options: object) -> Iterator[subprocess.Popen]:
-    """Yield a running program, killed if the block fails. Raises BackupError with the program's message if it fails."""
+    """Yield a running program, killed if the block fails. Raises BackupError with its message if the program fails."""
     with tempfile.TemporaryFile("w+") as errors:
         try:
             process = subprocess.Popen(command, stderr=errors, **options)  # type: ignore[call-overload]  # noqa: S603

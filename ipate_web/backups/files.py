@@ -1,12 +1,12 @@
-"""Copies of new and changed files in storages, and their restoration.
+"""Copying new and changed files of storages, and restoring them.
 
-They are the files named by rows in a snapshot of the database. A file is restored under its name if that is free, or
+These are the files named by rows in a snapshot of the database. A file is restored under its name if that is free, or
 else under ``restoring/`` until the database has been replaced. No file of the live database is touched before then.
 
-The keys of people's records are copied separately from the backups with the records. There is one copy, which each
-backup replaces, so a key disappears from it a day after the installation deletes it, and then the records under that
-key cannot be read in any backup. A restored backup takes only missing keys from the copy, because the installation's
-own keys are newer.
+The keys of people's records are copied separately from the backups with the records. There is only one copy, which each
+backup replaces. So a key disappears from it within a day after the installation deletes it, and after that, records
+under that key cannot be read in any backup. A restored backup takes only missing keys from the copy, because the
+installation's own keys are newer.
 """
 
 import fcntl
@@ -80,7 +80,7 @@ def referenced_files(query: Query) -> set[Name]:
 
 
 def heads_of(query: Query) -> dict[str, dict[str, list]]:
-    """Return the ends of all chains: short name of the study → chain → sequence and hash."""
+    """Return the ends of all chains by study (short name) and chain, each with sequence and hash."""
     heads: dict[str, dict[str, list]] = {}
     for slug, chain, sequence, hash in query(
         "SELECT s.slug, h.chain, h.sequence, h.hash FROM consent_chainhead h JOIN consent_study s ON s.id = h.study_id"
@@ -126,7 +126,7 @@ class _Measured:
             block = self.content.read(size)
         except SealError:
             block = b""
-        if len(block) < size:  # a tar reads no more than the announced size
+        if len(block) < size:  # a tar reads no more than the declared size
             self.is_whole = False
             block = block.ljust(size, b"\0")
         self.digest.update(block)
@@ -136,9 +136,9 @@ class _Measured:
 
 @dataclass
 class FileCopies:
-    """Copies of an installation's files in an archive, with the ``digests`` of their contents, by file.
+    """Copies of an installation's files in an archive, with the ``digests`` of their contents by file.
 
-    Unfinished files are left out, because no row refers to them yet.
+    Unfinished files are omitted, because no row refers to them yet.
     """
 
     archive: tarfile.TarFile
@@ -181,7 +181,7 @@ def member_add(archive: tarfile.TarFile, name: str, size: int, content: IO[bytes
 
 
 class FilesBeside:
-    """Files of a backup that are being added to the storages; ``digests`` has their SHA-256, by file."""
+    """Files of a backup that are being added to the storages, with their SHA-256 by file in ``digests``."""
 
     def __init__(self, digests: dict[Name, str], folder: Path) -> None:
         self._digests = digests
@@ -247,11 +247,11 @@ def leftovers_remove(folder: Path) -> None:
         return
     try:
         added = json.loads(record.read_text())
-    except ValueError:  # the restoration was killed before it added any file
+    except ValueError:  # the restoration was killed before it added any files
         added = []
     named = files_named_now()
     for alias, name, digest in added:
-        # If the site has written the file since then, its content differs or a row refers to it.
+        # If the site has written the file in the meantime, its content differs or a row refers to it.
         if (alias, name) not in named and storages[alias].exists(name) and _digest(alias, name) == digest:
             storages[alias].delete(name)
     record.unlink()
@@ -279,7 +279,7 @@ def _digest(alias: str, name: str) -> str:
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """Yield an empty folder, deleted at the end, for one backup or restoration at a time.
+    """Yield an empty folder for one backup or restoration at a time. It is deleted at the end.
 
     Files that a restoration stored but that never became part of the database are removed at the end or, if the
     restoration was killed, by the next one.
@@ -312,7 +312,7 @@ NAME = "ipate-keys.tar"
 
 
 def keys_check() -> None:
-    """Raise BackupError if the keys of a whole dataset are missing, because the new copy would lose them."""
+    """Raise BackupError if the keys of a whole dataset are missing, because the new copy would then lack them."""
     for dataset in Dataset.objects.filter(kind=Dataset.Kind.PRIVATE, removed_at=None, rows__gt=0):
         try:
             owners = arrays_load(dataset.artifact, "holder")["holder"]
@@ -356,7 +356,7 @@ def backup_keys(backup: Path) -> Path | None:
 
 
 def keys_bring_back(copy: Path, identities: Sequence[Identity]) -> int:
-    """Restore those keys of a copy that this installation lacks; return their number."""
+    """Restore those keys in a copy that this installation lacks; return their number."""
     brought = 0
     with archive_open(copy, identities) as members:
         for name, content in members:

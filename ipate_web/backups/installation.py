@@ -2,7 +2,8 @@
 
 Files are copied first, then a snapshot of the database, then files that were added or changed in the meantime. A file
 that the snapshot refers to existed before the snapshot, so a file can be missing only if it was created and deleted in
-between; then the snapshot is repeated. Only the database copy is on disk unencrypted, until it is in the archive.
+between. In that case, the snapshot is repeated. Only the database copy is on disk unencrypted, until it has been added
+to the archive.
 
 A restoration does not change the journal, which contains the acts that the backup lacks. If the journal does not reach
 back to the backup, the missing acts are unknown, so studies are locked as well.
@@ -60,12 +61,12 @@ TRIES = 5
 _MOMENT = "ipate-%Y-%m-%dT%H%M%SZ"
 _NAME = re.compile(r"(ipate-\d{4}-\d\d-\d\dT\d{6}Z)\.tar(\.age)?")
 _PARTIAL = re.compile(_NAME.pattern + r"\.partial")
-#: A backup that is incomplete after this time will never be completed.
+#: A backup that is still incomplete after this time will never be completed.
 _LONGEST = timedelta(days=1)
 
 
 def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
-    """Make a backup in ``folder``, encrypted to the ``recipients``; no incomplete file remains after an error.
+    """Make a backup in ``folder``, encrypted to the ``recipients``. After an error, no incomplete file remains.
 
     Without recipients, the backup is not encrypted.
 
@@ -104,7 +105,7 @@ def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
 
 
 def backups_prune(folder: Path, days: int) -> list[Path]:
-    """Delete backups in ``folder`` that are older than ``days``, and leftovers of killed backups; return these.
+    """Delete backups in ``folder`` older than ``days``, and leftovers of killed backups; return what was deleted.
 
     The last backup stays if nothing has been erased since, because there may be no other. In this way erased data also
     disappear from backups in time. The journal drops acts that every remaining backup contains.
@@ -119,7 +120,7 @@ def backups_prune(folder: Path, days: int) -> list[Path]:
     old += [path for path in folder.iterdir() if _PARTIAL.fullmatch(path.name) and path.stat().st_mtime < killed]
     for path in old:
         path.unlink()
-    # Acts that every backup contains never have to be recorded again.
+    # Acts that every backup contains will never have to be recorded again.
     oldest = min([limit, *(moment for path, moment in made.items() if path not in old)])
     for study in Study.objects.all():
         acts_forget(study.pk, timezone.now() - oldest)
@@ -127,7 +128,7 @@ def backups_prune(folder: Path, days: int) -> list[Path]:
 
 
 def _made_at(path: Path) -> datetime:
-    """Return when a backup was made, from its name, because copies keep the name but not always the file's own time."""
+    """Return when a backup was made according to its name, as copies keep the name but not always the file time."""
     return datetime.strptime(path.name.partition(".")[0], _MOMENT).replace(tzinfo=UTC)
 
 
@@ -143,7 +144,7 @@ def _copy(archive: tarfile.TarFile, folder: Path) -> None:
     with progress_bar(desc="copying files", unit="B", unit_scale=True) as bar:
         copies.renew(bar)
         for _ in range(TRIES):
-            # Files that rows refer to although the files were deleted permanently, such as files of ended runs.
+            # Files that rows refer to although they were deleted permanently, such as files of ended runs.
             absent = {
                 (alias, name)
                 for alias, name in files_named_now() - copies.digests.keys()
@@ -167,7 +168,7 @@ def _copy(archive: tarfile.TarFile, folder: Path) -> None:
         bar.set_description("writing the database")
         with dump.open("rb") as file:
             member_add(archive, dump.name, dump.stat().st_size, file)
-    # Deleted and unneeded files are not restored, because someone may have been entitled to the deletion.
+    # Deleted and unneeded files are not restored, because someone may have had a right to their deletion.
     kept = {file: digest for file, digest in copies.digests.items() if file in there | named}
     content = json.dumps(
         {
@@ -196,7 +197,7 @@ def _digest_of(path: Path) -> str:
 
 
 def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
-    """Return the manifest of a backup, after checking that this code can restore it and all of its files are intact.
+    """Return the manifest of a backup after checking that this code can restore it and all of its files are intact.
 
     Raises:
         BackupError: the backup is damaged or cannot be restored.
@@ -266,7 +267,7 @@ def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[st
         Locked studies: short name → number of missing rows in each chain.
 
     Raises:
-        BackupError: the restoration failed; the message says whether anything was changed.
+        BackupError: the restoration failed; the message says whether anything has changed.
     """
     replaced = False
     try:
@@ -284,10 +285,10 @@ def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[st
             files.check()
             with database_staged(dump):
                 call_command("migrate", verbosity=0)
-                # Users who were signed in at the time of the backup may have lost access since.
+                # Users who were signed in at the time of the backup may have lost access in the meantime.
                 Session.objects.all().delete()
                 WorkerHeartbeat.objects.all().delete()
-                # Pending imports have to be uploaded again, because backups do not contain their files.
+                # Pending imports have to be uploaded again, because backups omit their files.
                 DatasetImport.objects.exclude(state=DatasetImport.State.DONE).delete()
                 locked = _locked()
             replaced = True
@@ -313,7 +314,7 @@ def _files_of(manifest: dict[str, Any]) -> dict[Name, str]:
 
 
 def _locked() -> dict[str, dict[str, int]]:
-    """Lock the studies for which the backup lacks records; return the missing numbers for each."""
+    """Lock the studies for which the backup lacks records; return how many are missing from each."""
     # Earlier verifications were of a different database.
     Verification.objects.update(verified_at=None, claimed_at=None)
     locked = {}

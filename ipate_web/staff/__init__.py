@@ -1,1 +1,1 @@
-"""Staff pages: views, forms, template tags, URLs, without business logic."""
+"""Staff pages: views, forms, template tags and URLs, without business logic."""

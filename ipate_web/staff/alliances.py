@@ -30,7 +30,7 @@ from training.alliances.wire import invitation_write
 from training.models import Alliance, Dataset, JointRun, Run
 from training.selectors import runs_visible_to
 
-#: Methods that a hub can propose on its page; votes of teachers need choices that only the API accepts.
+#: Methods that a hub can propose on its page. Votes of teachers need choices that only the API accepts.
 _METHODS = (Run.Method.SGD, Run.Method.NEIGHBOURS, Run.Method.COUNTS, Run.Method.SYNTHESIS)
 _MAY = "training.manage_alliances"
 _ACTS = {"sign": services.alliance_sign, "tell": services.alliance_add_to_form, "join": services.alliance_join}
@@ -130,7 +130,7 @@ class ConnectForm(InvitationForm):
 
 
 class _ChoicesField(forms.JSONField):
-    """Choices as JSON; omitted choices are shown as an empty field."""
+    """Choices as JSON. Omitted choices are shown as an empty field."""
 
     def prepare_value(self, value: Any) -> Any:
         return "" if value is None else super().prepare_value(value)
@@ -268,7 +268,7 @@ def alliance_act(request: SignedInRequest, study: Study, pk: int, act: str) -> H
 
 @study_form(_MAY)
 def alliance_leaving(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Explain what it means to leave an alliance or, at its hub, to end it, and do so."""
+    """Explain what leaving an alliance means (or, at its hub, ending it), and do so."""
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, left_at=None)
     if request.method == "POST":
         services.alliance_leave(alliance=found, acting_user=request.user)
@@ -279,7 +279,7 @@ def alliance_leaving(request: SignedInRequest, study: Study, pk: int) -> HttpRes
 
 @study_form(_MAY)
 def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Replace a site's key: it is requested at the hub, registered at the site, then compared and confirmed by all."""
+    """Replace a site's key: the hub requests it, the site registers it, and all sides compare and confirm it."""
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, left_at=None)
     if not found.is_signed:
         raise Http404
@@ -333,7 +333,7 @@ def joint_run_new(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
 
 @study_form("training.cancel_run")
 def joint_run_without(request: SignedInRequest, study: Study, pk: str, place: int) -> HttpResponse:
-    """Explain what it means to continue without a site that a run waits for, and do so."""
+    """Explain what continuing without a site that a run is waiting for means, and do so."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk, alliance__own_name="")
     waiting = next((each for each in pending_sites(run) if each.place == place), None)
     if waiting is None:

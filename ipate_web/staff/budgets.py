@@ -27,7 +27,7 @@ COLOURS = 5
 
 @dataclass(frozen=True)
 class Segment:
-    """Part of a bar: ``look`` is its CSS class; ``start`` and ``width`` are in per cent, for attributes."""
+    """Part of a bar. ``look`` is its CSS class; ``start`` and ``width`` are in per cent, for attributes."""
 
     look: str
     words: str
@@ -47,7 +47,7 @@ class BudgetRow:
 
 @dataclass(frozen=True)
 class BudgetUses:
-    """Use of budgets: its style in the bars, and the part of each group's cap that it used (None for nothing)."""
+    """Use of budgets: its style in the bars, and the part of each group's cap that it used (None if nothing)."""
 
     use: BudgetUse
     look: str
@@ -116,7 +116,7 @@ class BudgetOverview:
         moments = sorted({at for budget in self.budgets for at, _used in budget.history})
         if not moments:
             return None
-        # Step sizes double, so during a run earlier points stay the same and their ε is cached.
+        # Step sizes double, so that earlier points stay the same during a run and their ε is cached.
         step = 1
         while len(moments) > step * POINTS:
             step *= 2
@@ -133,7 +133,7 @@ class BudgetOverview:
 
     @property
     def curve_rows(self) -> list[tuple[datetime, list[float | None]]]:
-        """Some points of the curve, including the last: the time, and the ε used by each group."""
+        """Some points of the curve, including the last: the time, and the ε that each group had used."""
         if self.curve is None:
             return []
         rows = [(datetime.fromtimestamp(x / 1000).astimezone(), values) for x, values in self.curve.rows]

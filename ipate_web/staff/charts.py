@@ -26,7 +26,7 @@ MOST_BARS = 60
 
 @dataclass(frozen=True)
 class Series:
-    """Line or set of bars: for each x of the chart a value, or None for a gap; a limit is drawn as a dashed line."""
+    """Line or set of bars, with a value or None (a gap) for each x of the chart. A limit is drawn as a dashed line."""
 
     name: str
     values: Sequence[float | None]
@@ -35,7 +35,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Plot of one or several series over the same x.
+    """Plot of one or more series over the same x.
 
     ``templates/components/chart.html`` draws it, ``templates/components/chart_table.html`` lists its numbers.
 
@@ -62,7 +62,7 @@ class Chart:
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return the chart as JSON for ``static/js/charts.js``; non-finite values, which JSON lacks, become null."""
+        """Return the chart as JSON for ``static/js/charts.js``. Non-finite values, which JSON lacks, become null."""
         return {
             "kind": self.kind,
             "scale": self.scale,
@@ -102,7 +102,7 @@ def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | Non
 
 
 def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
-    """Return charts, with captions, that compare numbers of teachers: points labelled right, and cost of a query."""
+    """Return charts, with captions, that compare numbers of teachers by points labelled right and cost of a query."""
     if not isinstance(plan, TeachersPlan):
         return []
     numbers = sorted({each.teachers for each in plan.compared})
@@ -170,7 +170,7 @@ def lead_chart(leads: list[list[float]]) -> Chart | None:
 
 
 def class_chart(student: StudentModel) -> Chart | None:
-    """Return a chart of recall and precision by class and, once known, the recall after training on true labels."""
+    """Return a chart of recall and precision by class and, once known, of the recall after training on true labels."""
     evaluation = student.card.get("evaluation")
     if not evaluation:
         return None
@@ -207,7 +207,7 @@ def roc_chart(student: StudentModel) -> Chart | None:
 
 
 def precision_chart(student: StudentModel) -> Chart | None:
-    """Return the precision at each recall."""
+    """Return the chart of the precision at each recall."""
     points = (student.card.get("evaluation") or {}).get("precision_recall")
     if not points:
         return None
@@ -236,7 +236,7 @@ def survival_chart(student: StudentModel) -> Chart | None:
 
 
 def evaluation_charts(student: StudentModel) -> dict[str, Any]:
-    """Return the charts of a student's evaluation, by name in ``staff/runs/student_results.html``, made on demand."""
+    """Return the charts of a student's evaluation, by their names in ``staff/runs/student_results.html``."""
     charts = {
         "classes": class_chart,
         "calibration": calibration_chart,

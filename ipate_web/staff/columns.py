@@ -1,4 +1,4 @@
-"""Forms for the columns of a table and the outcome to learn; columns are edited one by one or all in a file."""
+"""Forms for the columns of a table and the outcome to learn. Columns are edited one by one, or all in a file."""
 
 import io
 import math
@@ -30,7 +30,7 @@ _EMPTY = "(empty)"
 
 
 class TargetForm(forms.Form):
-    """Form for the outcome to learn; each kind has its own fields."""
+    """Form for the outcome to learn. Each kind has its own fields."""
 
     learned = forms.ChoiceField(
         label=_("What to learn"), choices=[(kind, _(label)) for kind, label in OUTCOME_LABELS.items()]
@@ -122,7 +122,7 @@ def _pairs(lines: Sequence[str], *, of_numbers: bool) -> dict[str, Any]:
     """Return pairs of a spelling and its meaning.
 
     Raises:
-        ValueError: a meaning is not a number; the message is the line with it.
+        ValueError: a meaning is not a number; the message is the line that contains it.
     """
     if not of_numbers:
         return {_cell(a.strip()): b.strip() for a, _sign, b in (line.partition("=") for line in lines)}
@@ -138,7 +138,7 @@ def _pairs(lines: Sequence[str], *, of_numbers: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Declared:
-    """Field of a kind of column in the form.
+    """Field of the form that a kind of column declares.
 
     Attributes:
         key: Its name in JSON.
@@ -310,7 +310,7 @@ class Columns:
         ]
 
     def changed(self, forms_by_place: Mapping[int, "ColumnForm"]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        """Return all columns in JSON, updated from the given valid forms, and the rules that are not the usual rule."""
+        """Return all columns in JSON, updated from the given valid forms, and the rules that are not the usual ones."""
         columns = list(self.schema["columns"])
         rules = {each["name"]: each["rule"] for each in self.initial}
         for place, form in forms_by_place.items():
@@ -320,7 +320,7 @@ class Columns:
         return columns, {name: rule for name, rule in rules.items() if rule not in ("", LAST)}
 
     def schema_with(self, forms_by_place: Mapping[int, "ColumnForm"]) -> dict[str, Any]:
-        """Return the schema with columns updated from the given valid forms; it may be inconsistent."""
+        """Return the schema with columns updated from the given valid forms. It may be inconsistent."""
         columns, rules = self.changed(forms_by_place)
         one = self.schema.get("one_record") or ({} if rules else None)
         return {**self.schema, "columns": columns, **({} if one is None else {"one_record": {**one, "rules": rules}})}

@@ -89,12 +89,12 @@ class RemarkForm(forms.Form):
 
 
 def remark_form(request: SignedInRequest) -> RemarkForm:
-    """Return the form for a remark, bound if one was sent."""
+    """Return the form for a remark, bound if a remark was submitted."""
     return RemarkForm(request.POST if {"comment", "reject"} & request.POST.keys() else None)
 
 
 def remark_make(request: SignedInRequest, proposal: EpsilonPolicy | ConsentFormProposal, form: RemarkForm) -> bool:
-    """Record the submitted remark, or show why it is refused."""
+    """Record the submitted remark, or show why it was refused."""
     if not form.is_valid():
         return False
     rejects = "reject" in request.POST
@@ -132,7 +132,7 @@ def committee(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _done(request: SignedInRequest, study: Study, pressed: str, form: Any) -> bool:
-    """Carry out the request, or show in the form why it was refused."""
+    """Carry out the request, or show why it was refused in the form."""
     acts: dict[str, Callable[[], object]] = {
         "harm": lambda: services.harm_write(study=study, acting_user=request.user, texts=form.texts),
         "quorum_set": lambda: services.quorum_set(

@@ -106,7 +106,7 @@ def _label(name: str, runs: Sequence[Run]) -> str:
 
 
 def _choice(name: str, runs: Sequence[Run]) -> Choice | None:
-    """Return the runs' choice that a dotted name or a parameter's name belongs to, or None.
+    """Return the choice of the runs with this dotted name or parameter, or None.
 
     The previous value in a draft may have been a choice of another method.
     """
@@ -166,7 +166,7 @@ def _value(name: str, value: Any, runs: Sequence[Run]) -> str:
 
 
 def cost_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
-    """Return charts of the largest used share of a group's cap, against labels for some runs and steps for others."""
+    """Return charts of the largest used share of a group's cap, against labels for some runs, steps for others."""
     titles = run_titles(runs)
     lines: dict[bool, list[tuple[str, dict[float, float]]]] = {True: [], False: []}
     for title, each in zip(titles, runs, strict=True):
@@ -215,7 +215,7 @@ def result_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
 
 
 def group_chart(runs: Sequence[ComparedRun]) -> tuple[str, Chart] | None:
-    """Return a chart of each run's cost at each level: the largest used share of the cap or, in rehearsals, the ε."""
+    """Return a chart of each run's cost at each level: the largest used share of the cap or, for rehearsals, the ε."""
     costs: dict[str, dict[str, float | None]] = {}
     for title, each in zip(run_titles(runs), runs, strict=True):
         costs[title] = {level: group.spent_share for group in each.groups for level in group.levels}
@@ -263,7 +263,7 @@ def _over_each_other(lines: list[tuple[str, dict[float, float]]], x_label: str, 
 @require_safe
 @study_page("training.view_run")
 def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Compare the runs listed in the URL, in their order; the URL can be saved and shared."""
+    """Compare the runs listed in the URL, in that order. The URL can be saved and shared."""
     ids = list(dict.fromkeys(request.GET.getlist("run")))
     runs = _found(request, study, ids) if len(ids) <= MOST else []
     problem = _problem(len(ids), len(runs))
@@ -283,7 +283,7 @@ def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _found(request: SignedInRequest, study: Study, texts: list[str]) -> list[Run]:
-    """Return the runs of a study with these ids, in this order, without invalid and unknown ids."""
+    """Return the runs of a study with these ids, in the same order, ignoring invalid and unknown ids."""
     ids = [key for text in texts if (key := _id(text)) is not None]
     visible = runs_visible_to(request.user).filter(study=study)
     datasets = ("private_dataset", "public_dataset", "test_dataset", "labelled_dataset")

@@ -1,4 +1,4 @@
-"""Pages of the consent form: draft, facts, publication, and people's understanding of its check questions."""
+"""Pages of the consent form: draft, facts, publication, and how well people understand it (check questions)."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -63,7 +63,7 @@ _CORRECTION_TOLD = format_lazy(
 )
 
 
-#: Headings required by guidelines (docs/guidelines.md), with notes on the content of each. The site adds the rest.
+#: Headings required by guidelines (docs/guidelines.md), with notes on what belongs under each. The site adds the rest.
 HEADINGS = (
     (gettext_noop("What we ask"), gettext_noop("what the study wants to learn, and the records it learns from")),
     (
@@ -80,7 +80,7 @@ HEADINGS = (
 
 
 def headings_text(language: str) -> str:
-    """Return the headings as the start of a text in one of the site's languages, or else in the first language."""
+    """Return the headings as the start of a text in one of the site's languages, or else in the site's first one."""
     with override(_site_language(language)):
         return "\n\n\n".join(f"# {_(heading)}" for heading, _what in HEADINGS)
 
@@ -91,7 +91,7 @@ def _site_language(language: str) -> str:
 
 
 def _empty_headings(text: str, language: str) -> list[str]:
-    """Return the headings given by the site that have nothing below them."""
+    """Return the site's predefined headings that have no text below them."""
     lines = [line for line in text.splitlines() if line.strip()]
     ours = set(headings_text(language).split("\n\n\n"))
     return [
@@ -102,7 +102,7 @@ def _empty_headings(text: str, language: str) -> list[str]:
 class ConsentFormForm(forms.Form):
     """Form for the texts of a consent form, one field for each language. A draft may be unfinished.
 
-    ``draft`` is the draft to be replaced.
+    ``draft`` is the draft that it replaces.
     """
 
     seen = forms.CharField(widget=forms.HiddenInput, required=False)
@@ -140,7 +140,7 @@ class ConsentFormForm(forms.Form):
                     self.add_error(code, ValidationError(message, params={"headings": ", ".join(empty)}))
         others = self.draft is not None and self.draft.saved_by_id != self.acting_user.pk
         if others and self.cleaned_data.get("seen") != self.digest:
-            # A person who has read this message and saves again does so deliberately.
+            # Someone who has read this message and saves again does so deliberately.
             self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
             message = gettext_lazy(
                 "%(who)s has saved a different draft since you opened this page, and yours is not saved yet. Save "
@@ -156,7 +156,7 @@ class ConsentFormForm(forms.Form):
 
 
 class PublicationForm(forms.Form):
-    """Form for publishing ``draft`` after ``latest``; with the consequence for earlier consents if there may be any."""
+    """Form for publishing ``draft`` after ``latest``, with the consequence for earlier consents if there may be any."""
 
     seen = forms.CharField(widget=forms.HiddenInput)
     valid_months = forms.IntegerField(
@@ -226,7 +226,7 @@ class PublicationForm(forms.Form):
 
 @dataclass(frozen=True)
 class QuestionUnderstood:
-    """Check question with the results of the newest count; None before the first count."""
+    """Check question with the results of the newest count, which are None before the first count."""
 
     question: CheckQuestion
     understood: Understanding | None
@@ -269,7 +269,7 @@ def check_answers(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:
-    """Return (code, name, HTML) for each language with a text."""
+    """Return code, name and HTML for each language with a text."""
     return [(code, translated_name(code), markdown_html(text)) for code, text in texts.items()]
 
 
@@ -294,7 +294,7 @@ def consent_forms(request: SignedInRequest, study: Study) -> HttpResponse:
     """List the versions of the consent form."""
     form = selectors.consent_form_in_force(study)
     context = {
-        # Not joined, because a join would leave out versions by accounts that have been deleted.
+        # Not joined, because a join would omit versions whose accounts have been deleted.
         "versions": ConsentForm.objects.filter(study=study).prefetch_related("published_by", "proposed_by"),
         "consent_form": form,
         "texts": _rendered(form.texts) if form else [],
@@ -326,7 +326,7 @@ def consent_form(request: SignedInRequest, study: Study, version: int) -> HttpRe
 
 @study_form("consent.publish_consentform")
 def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Edit the draft, with a preview; save it, or continue to publication."""
+    """Edit the draft with a preview, then save it or go on to publication."""
     draft = ConsentFormDraft.objects.filter(study=study).first()
     latest = selectors.consent_form_in_force(study)
     written = draft.texts if draft else latest.texts if latest else None
@@ -381,7 +381,7 @@ def consent_form_facts(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.publish_consentform")
 def consent_form_preview(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Return the draft's preview, which htmx updates while someone types."""
+    """Return the draft's preview, which htmx updates during typing."""
     texts = _rendered(ConsentFormForm(request.POST, study=study, draft=None, acting_user=request.user).texts)
     return HttpResponse(component_render("form_texts", texts=texts))
 
@@ -486,7 +486,7 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
 @require_safe
 @study_page("consent.publish_consentform")
 def consent_form_as_read(request: SignedInRequest, study: Study, language: str) -> HttpResponse:
-    """Show the draft, or the proposal in ``?proposal=``, on the page that holders will read."""
+    """Show the draft, or the proposal in ``?proposal=``, on the page as holders will read it."""
     sequence, valid = number_sent(request.GET, "proposal"), services.FOR_GOOD
     if sequence is not None:
         proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=sequence)

@@ -51,7 +51,7 @@ def _holders(dataset: Dataset, reader: Reader) -> object:
     return dataset.holders if is_seen else "–"
 
 
-#: Sorting by rows or holders is not possible, because it would reveal their numbers to members who may not see these.
+#: Sorting by rows or holders is not possible, because it would reveal these numbers to members who may not see them.
 DATASETS = Listing(
     columns=(
         Column(
@@ -82,7 +82,7 @@ DATASETS = Listing(
 
 
 class ProvenanceForm(forms.Form):
-    """Form for the source of a dataset's points; leave it empty to withdraw the statement."""
+    """Form for the source of a dataset's points. Leave it empty to withdraw the statement."""
 
     provenance = forms.CharField(
         label=gettext_lazy("Source of the points"),
@@ -249,7 +249,7 @@ def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
 
 @study_form("training.remove_dataset")
 def dataset_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Explain what it means to remove a dataset, and remove it."""
+    """Explain what removing a dataset means, and remove it."""
     dataset = get_object_or_404(Dataset, study=study, pk=pk, removed_at=None)
     form = ReasonForm(request.POST or None)
     if form.is_valid():
@@ -280,7 +280,7 @@ def encoders(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("training.remove_dataset")
 def encoder_withdrawal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Explain what it means to withdraw an encoder, and withdraw it."""
+    """Explain what withdrawing an encoder means, and withdraw it."""
     encoder = get_object_or_404(Encoder, study=study, pk=pk, withdrawn_at=None)
     form = ReasonForm(request.POST or None)
     if form.is_valid():

@@ -29,7 +29,7 @@ def _in_time() -> date:
 
 
 class AnswerField(DayField):
-    """Field for the ethics committee's deadline for answering a proposal; two weeks from now by default."""
+    """Field for the ethics committee's deadline for answering a proposal, which defaults to two weeks from now."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -43,7 +43,7 @@ class AnswerField(DayField):
         )
 
     def clean(self, value: Any) -> date | None:
-        """Return the given day, if within the range. Raises ValidationError."""
+        """Return the given day if it is within the range. Raises ValidationError."""
         day = super().clean(value)
         if day is not None:
             answer_day(day)
@@ -75,7 +75,7 @@ class ReasonForm(forms.Form):
 
 
 class WithdrawalForm(ReasonForm):
-    """Form for the reason why a model is withdrawn, shown to everyone who asks for the model."""
+    """Form for the reason why a model is withdrawn. Everyone who asks for the model will see the reason."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -102,7 +102,7 @@ class ParameterGroup:
 def kind_add(form: forms.Form, role: str, label: Any, unset: str = "") -> None:
     """Add the field ``role`` of :data:`KINDS`, and fields for the parameters of each kind.
 
-    ``unset`` describes the result of choosing nothing, if this is allowed.
+    ``unset`` describes what happens if nothing is chosen, if this is allowed.
     """
     named = [(name, _(kind.label)) for name, kind in KINDS[role].items()]
     left_open = [("", capfirst(_(unset)))] if unset else []

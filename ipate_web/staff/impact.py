@@ -182,7 +182,7 @@ def _decisions(study: Study) -> Section:
 
 
 def _short(digest: str) -> str:
-    """Return the beginning of a digest, because 64 digits do not fit into a table cell."""
+    """Return the beginning of a digest, because all 64 digits do not fit into a table cell."""
     return f"{digest[:16]}…"
 
 

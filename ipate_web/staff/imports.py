@@ -1,4 +1,4 @@
-"""Pages for importing datasets: upload, schema, preview, storing or dropping."""
+"""Pages for importing datasets: upload, schema, preview, and storing or dropping."""
 
 import io
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ from training.services.imports import (
     import_revise,
 )
 
-#: Limit of the proxy in the documentation; the command has no such limit.
+#: Limit of the proxy in the documentation. The command has no such limit.
 MOST_MB = 200
 _DRAFT = "draft"
 _DELIMITERS = (
@@ -162,7 +162,7 @@ class UploadForm(forms.Form):
 
 
 def next_upload(study: Study) -> UploadForm:
-    """Return the form for a study's next file, with a missing kind and the schema of the last public or test rows."""
+    """Return the form for a study's next file, with a kind that is still missing and the last public or test schema."""
     have = set(study.datasets.filter(removed_at=None).values_list("kind", flat=True))
     order = (Dataset.Kind.PUBLIC, Dataset.Kind.TEST, Dataset.Kind.PRIVATE)
     kind = next((each for each in order if each not in have), Dataset.Kind.PUBLIC)
@@ -183,7 +183,7 @@ def document_read(content: bytes | str) -> dict[str, Any]:
 
 
 def document_faults(document: Any) -> list[tuple[str, str]]:
-    """Return the column, if any, and a sentence for every error in a schema."""
+    """Return the column (if any) and a sentence for every error in a schema."""
     try:
         schema_from_json(document)
     except DataError as error:
@@ -193,7 +193,7 @@ def document_faults(document: Any) -> list[tuple[str, str]]:
 
 
 def _is_public(of: DatasetImport, document: Mapping[str, Any]) -> bool:
-    """Return whether a schema contains only what the schema of the study's last public or test rows reveals."""
+    """Return whether a schema reveals no more than the schema of the study's last public or test rows."""
     public = of.study.datasets.filter(removed_at=None).exclude(kind=Dataset.Kind.PRIVATE).order_by("imported_at").last()
     if public is None:
         return False
@@ -323,7 +323,7 @@ class ImageForm(_SchemaForm):
 
 
 class SchemaForms:
-    """The forms for declaring an import's schema: one for images, or one for each column on the current page.
+    """Forms for declaring an import's schema: one for images, or one for each column on the current page.
 
     Attributes:
         first: Position of the first column on the page.
@@ -355,7 +355,7 @@ class SchemaForms:
         """Return the declared schema, or None if it is invalid; the forms then show why.
 
         Args:
-            sound: Whether to check also the schema as a whole, not only each form.
+            sound: Whether to check the schema as a whole in addition to each form.
         """
         if not sound and "known" in self.form.fields:
             self.form.fields["known"].required = False
@@ -498,7 +498,7 @@ def _context(row: DatasetImport) -> dict[str, Any]:
 @require_safe
 @study_page("training.import_dataset")
 def import_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Show progress; the page polls this while a worker is busy, then reloads."""
+    """Show progress. The page polls this while a worker is busy, then reloads."""
     row = _import_or_404(study, pk)
     response = render(request, "staff/datasets/import_live.html", {"study": study, **_context(row)})
     if row.state not in DatasetImport.BUSY:

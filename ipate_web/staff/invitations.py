@@ -1,4 +1,4 @@
-"""Pages for inviting people: single links, lists, everyone at once."""
+"""Pages for inviting people: single links, lists, and everyone at once."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from ipate_web.staff.letters import MOST, SHOWN, LettersForm, csv_link, qr_code
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form, study_page
 from ipate_web.staff.people import person_chosen, person_page
 
-#: Largest number of invitations created in one transaction, within seconds; the command has no such limit.
+#: Largest number of invitations created in one transaction, which takes seconds. The command has no such limit.
 AT_ONCE = 20_000
 #: Number of rows of a list saved from the page, because browsers limit a file's URL to 2 MB.
 LISTED = 5000
@@ -116,7 +116,7 @@ INVITATIONS = Listing(
 
 
 class InvitationsForm(forms.Form):
-    """Form to issue invitations: pseudonyms, one per line, and open places."""
+    """Form for issuing invitations: pseudonyms, one per line, and open places."""
 
     pseudonyms = forms.CharField(
         label=gettext_lazy("Pseudonyms"),
@@ -199,7 +199,7 @@ class LinkForm(forms.Form):
 
 
 def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitation], left_out: int = 0) -> HttpResponse:
-    """Show the letters for new invitations, whose codes are shown only once; split many into lists with a form each."""
+    """Show the letters for new invitations, whose codes are shown only once; split many into several forms."""
     few = len(issued) <= MOST
     parts = [] if few else [issued[start : start + MOST] for start in range(0, len(issued), MOST)]
     context = {
@@ -222,7 +222,7 @@ def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitati
 
 @study_form("consent.invite_holders")
 def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Ask for a holder and a reason, then show a new link once, instead of a lost link; this is logged."""
+    """Ask for a holder and a reason, then show a new link once, to replace a lost one. This is logged."""
     form = LinkForm(request.POST or None, initial=person_chosen(request, study))
     if form.is_valid():
         with faults_in(form):
@@ -245,7 +245,7 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.invite_holders")
 def invitations(request: SignedInRequest, study: Study) -> HttpResponseBase:
-    """List the invitations, with a form to issue more; their letters are shown once."""
+    """List the invitations, with a form to issue more, whose letters are shown once."""
     form = InvitationsForm(request.POST or None, study=study)
     if form.is_valid():
         try:
@@ -272,7 +272,7 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponseBase:
 @require_POST
 @study_page("consent.invite_holders")
 def people_search(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Search a list for a pseudonym without putting it in a URL."""
+    """Search a list for a pseudonym without putting the pseudonym into a URL."""
     page = request.POST.get("page")
     if page not in ("invitations", "letters"):
         raise Http404

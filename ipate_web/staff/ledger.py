@@ -38,7 +38,7 @@ from training.models import Run
 from training.selectors import run_cost_history, run_groups, run_totals, without_model
 from training.watch import watch_of
 
-#: Number of rows at the end of each chain that the page recomputes; ``ipate verify_ledger`` checks all.
+#: Number of rows at the end of each chain that the page recomputes. ``ipate verify_ledger`` checks all rows.
 ROWS_CHECKED = 1000
 #: Exceptions that may be raised by values that the site did not write.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -47,7 +47,7 @@ Found = TypeVar("Found")
 
 
 class RegisterReader(Reader):
-    """Reader of a register, with the largest cap of any account."""
+    """Reader of a register, who sees the largest cap of any account."""
 
     @cached_property
     def cap(self) -> float:
@@ -81,7 +81,7 @@ def _charge(release: Release, reader: Any) -> str:
 
 
 def by_whom(release: Release, _reader: Reader) -> object:
-    """Return the account that an entry of the register refers to, even if the account was deleted."""
+    """Return the account that an entry of the register refers to, even if the account has been deleted."""
     if release.recorded_by:
         return release.recorded_by
     number = release.recorded_by_id
@@ -185,7 +185,7 @@ def _steps(number: object) -> str:
 
 
 def _shares(study: Study, titles: dict[UUID, str]) -> list[tuple[Share, str]]:
-    """Return a study's shares with the titles of their runs; raises one of ``UNREADABLE`` if any is not a number."""
+    """Return a study's shares with the titles of their runs. Raises one of ``UNREADABLE`` if any is not a number."""
     rows = list(shares(study).values())
     if not all(math.isfinite(number or 0) for share in rows for number in (share.granted, share.limit, share.used)):
         raise ValueError
@@ -203,9 +203,9 @@ def _readable(find: Callable[[], Found]) -> Found | None:
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show the state of everything that auditors rely on; for htmx, only whether the chains are intact.
+    """Show the state of everything that auditors rely on or, for htmx, only whether the chains are intact.
 
-    The chains get only a quick check.
+    Only a quick check is made of the chains.
     """
     sees_all = sees_people(request.user, study)
     chains = []
@@ -238,7 +238,7 @@ def ledger_export(request: SignedInRequest, study: Study, kind: str) -> Streamin
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_report(request: SignedInRequest, study: Study, pk: UUID) -> HttpResponseBase:
-    """Show a printable report of one run's releases and costs; a rehearsal has nothing to report."""
+    """Show a printable report of one run's releases and costs. There is none for a rehearsal."""
     run = _reported(study, pk)
     rows, cap = _entries(run), largest_cap(study)
     context: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Paper letters: letters that are due, their appearance, and their pages as PDF."""
+"""Paper letters: which letters are due, what they look like, and their pages as PDF."""
 
 import io
 import unicodedata
@@ -45,11 +45,11 @@ from ipate_web.staff.pages import faults_show, paginate, pdf_answer, render_page
 
 #: If there are more letters than this, browsers print the page badly and the PDF takes too long.
 MOST = 500
-#: Number of letters that a page shows as they will be printed; enough for a check, because the PDF contains all.
+#: Number of letters that a page shows as they will be printed. This is enough for a check; the PDF contains all.
 SHOWN = 3
-#: Choice of the main text for paper forms; the other choices are the keys of variants.
+#: Choice of the main text for paper forms. The other choices are the keys of variants.
 _MAIN = "main"
-#: Previews available before saving: name, and the function that renders a study, letterhead and language.
+#: Previews available before saving: the name, and the function that renders a study, letterhead and language.
 SAMPLES = {
     "letter": (gettext_lazy("Preview of a letter"), documents.sample_pdf),
     "form": (gettext_lazy("Preview of the paper form"), sample_form_pdf),
@@ -118,7 +118,7 @@ class LettersForm(forms.Form):
 
     @property
     def written(self) -> list[LetterWritten]:
-        """Return the letters in the valid form whose codes still work, in the form's order."""
+        """Return the letters in the valid form whose codes still work, in the order of the form."""
         letters, languages = self.cleaned_data["letters"], dict(settings.LANGUAGES)
         invitations = invitations_with(self.study, [each["code"] for each in letters])
         return [
@@ -214,7 +214,7 @@ def _papers(study: Study) -> FormsOnPaper | None:
 
 @study_form("consent.invite_holders")
 def letters(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show which letters are due and how each person is contacted; print letters, whose codes are shown once."""
+    """Show which letters are due and how each person is contacted, and print letters, whose codes are shown once."""
     if request.method == "POST":
         kind = request.POST.get("kind", "")
         if kind not in Letter.Kind.values:
@@ -257,13 +257,13 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _name_searched(request: SignedInRequest) -> str:
-    """Return the pseudonym, or part of a pseudonym, that the list is searched for; may be empty."""
+    """Return the pseudonym, or part of one, that the list is searched for; may be empty."""
     name = choices_kept(request).get("name", "").replace("\0", "")  # PostgreSQL does not accept null characters
     return unicodedata.normalize("NFC", name).strip()
 
 
 def csv_link(issued: Sequence[IssuedInvitation]) -> str:
-    """Return a URL that contains a CSV file of pseudonyms, codes and links, which the site does not store."""
+    """Return a data URL of a CSV file with pseudonyms, codes and links, which the site does not store."""
     file = io.StringIO()
     writer = CsvWriter(file)
     writer.writerow(["pseudonym", "code", "link"])
@@ -281,7 +281,7 @@ def qr_code(link: str) -> SafeString:
 @require_POST
 @study_page("consent.invite_holders")
 def letters_pdf(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Return the letters for the codes that a page has just shown, as PDF; only the request contains the codes."""
+    """Return the letters for codes that a page has just shown, as PDF. Only the request contains the codes."""
     form = LettersForm(request.POST, study=study)
     written = form.written if form.is_valid() else []
     if not written:

@@ -1,4 +1,4 @@
-"""Page about a study's people: their roles, and changes of roles."""
+"""Page of a study's people: their roles, and changes to roles."""
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -38,7 +38,7 @@ from ipate_web.staff.templatetags.moments import moment
 
 @dataclass(frozen=True)
 class MembersReader(Reader):
-    """Reader who may give or remove some ``roles``."""
+    """Reader who may assign or remove some ``roles``."""
 
     roles: Collection[str] = ()
 
@@ -109,14 +109,14 @@ ROLE_CHANGES = Listing(
         Column("by", gettext_lazy("Changed by"), _by_whom),
     ),
     ties=("-sequence",),
-    # Not joined, because a join would leave out changes whose accounts have been deleted.
+    # Not joined, because a join would omit changes whose accounts have been deleted.
     prefetched=("user", "changed_by", "proposed_by"),
     size=20,
 )
 
 
 class MemberForm(forms.Form):
-    """Form for giving one of ``roles`` to someone who has an account."""
+    """Form for assigning one of ``roles`` to someone with an account."""
 
     username = forms.CharField(
         label=gettext_lazy("User name"),
@@ -141,7 +141,7 @@ class MemberForm(forms.Form):
 
 @study_form("consent.view_dashboard")
 def members(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show the people of a study and the record of their roles, with a form for users who may give roles."""
+    """Show the people of a study and the log of their roles, with a form for users who may assign roles."""
     roles = roles_given_by(request.user, study)
     form = MemberForm(request.POST or None, roles=roles)
     if request.method == "POST" and not roles:
@@ -176,7 +176,7 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 class AppointmentForm(forms.Form):
-    """Form for giving one role to an existing or new account."""
+    """Form for assigning one role to an existing or new account."""
 
     role = forms.ChoiceField(label=gettext_lazy("Role"))
     username = forms.CharField(
@@ -205,7 +205,7 @@ class AppointmentForm(forms.Form):
 
 class _Appointments(forms.BaseFormSet):
     def clean(self) -> None:
-        """Refuse a row without an account or all data for a new account, and a taken name for a new account."""
+        """Refuse a row without an account or all data for a new one, and a new account's name if it is taken."""
         made: set[str] = set()
         for form in self.forms:
             name = form.cleaned_data.get("username") if form.is_valid() and form.has_changed() else None
@@ -220,7 +220,7 @@ class _Appointments(forms.BaseFormSet):
             made.add(name)
 
 
-#: Roles initially offered in rows, one row for each.
+#: Roles that the rows offer initially, one row for each.
 _FIRST_ROLES = (Role.OPERATOR, Role.STEWARD, Role.RESEARCHER, Role.CHAIR, Role.COMMITTEE)
 _ROWS = 8
 
@@ -239,7 +239,7 @@ class LeaveForm(forms.Form):
 
 @study_form("consent.manage_members")
 def people_new(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Create accounts and give roles in one step; for administrators of the installation."""
+    """Create accounts and assign roles in one step, for administrators of the installation."""
     if not request.user.has_perm("consent.manage_accounts"):
         raise PermissionDenied
     roles = roles_given_by(request.user, study)
@@ -337,7 +337,7 @@ def _back(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _can_confirm(study: Study, proposal: RoleChange, person: Any) -> bool:
-    """Return whether a supervisor can confirm this proposal, as a second person whom the proposal is not about."""
+    """Return whether a supervisor can confirm this proposal as a second person whom it is not about."""
     concerned = proposal.kind == RoleChange.Kind.TO_GIVE and proposal.user_id == person.pk
     proposer = proposal.changed_by_id
     return not concerned and proposer not in (None, person.pk) and not in_one_hand(study, proposer, person.pk)
@@ -355,6 +355,6 @@ def _waiting(study: Study, proposal: RoleChange) -> dict[str, Any]:
 
 
 def _operators_and_stewards(memberships: Any) -> list[str]:
-    """Return the names of people who have both roles and so have a duty that no program can enforce."""
+    """Return the names of people who have both roles, and with them a duty that no program can enforce."""
     roles = {(membership.user, membership.role) for membership in memberships}
     return [str(user) for user, role in roles if role == Role.OPERATOR and (user, Role.STEWARD) in roles]

@@ -45,7 +45,7 @@ _STATEMENTS = {name: kind.statement for name, kind in REPRESENTATIONS.items() if
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A field with the content shown below it; both apply while the field ``control`` has one of the ``values``."""
+    """A field with the content shown below it. Both apply while the field ``control`` has one of the ``values``."""
 
     field: BoundField
     control: BoundField | None
@@ -54,7 +54,7 @@ class Row:
 
 
 class StudyForm(forms.Form):
-    """A form about ``study``; methods add their own fields."""
+    """A form about ``study``. Methods add their own fields."""
 
     study: Study
 
@@ -64,7 +64,7 @@ class MethodFields:
 
     Attributes:
         name: A :class:`training.models.Run.Method`.
-        help: Explanation of the method for people who choose a method.
+        help: Explanation of the method for people choosing one.
         title: Heading of its fields.
         prefix: Prefix of the field names in the form; may be empty.
         batch_size: Initial value in the form; None leaves it empty for the method's own default.
@@ -134,7 +134,7 @@ class MethodFields:
 
     @classmethod
     def _variants_with(cls, name: str) -> tuple[str, ...]:
-        """Return the variants that have a choice, or nothing if all variants have it."""
+        """Return the variants that have a choice, or nothing if all of them have it."""
         having = [
             method for method in cls.implemented() if name in {choice.name for choice in method.choices.described()}
         ]
@@ -205,7 +205,7 @@ class MethodFields:
 
     @property
     def chosen(self) -> str:
-        """Return the most important initial values in one line."""
+        """Return the most important initial values on one line."""
         counted = [row for row in self.rows if row.control is None or str(row.control.value()) in row.values.split(" ")]
         return values_words([row.field for row in counted])
 
@@ -241,7 +241,7 @@ class MethodFields:
         return names
 
     def check(self) -> None:
-        """Add errors to the form that only the form can detect."""
+        """Add errors to the form that cannot be detected elsewhere."""
         chosen = self._value("representation")
         if chosen in _STATEMENTS and not self._value(f"stated-{chosen}"):
             self.form.add_error(self.field(f"stated-{chosen}"), _("You can use this only if you confirm it."))
@@ -276,7 +276,7 @@ class MethodFields:
         return {}
 
     def place(self, name: str) -> str | None:
-        """Return the form field for errors in a field of the run; None for above the form."""
+        """Return the form field that shows errors in a field of the run; None to show them above the form."""
         role = name.removeprefix("choices.")
         beside = {choice.parameters: choice.name for choice in self.choices().values() if choice.parameters}
         place = self.field(beside.get(role, role))
@@ -293,7 +293,7 @@ class MethodFields:
 
     @classmethod
     def initial_like(cls, run: Run) -> dict[str, Any]:
-        """Return the values of an earlier run by this method, without statements, which must be made again."""
+        """Return the values of an earlier run by this method, without statements, which have to be made again."""
         is_usual = cls.batch_size is None and run.batch_size == method_of(run).batch_size
         batch_size = None if is_usual else run.batch_size
         return cls._initial(run.choices) | {cls.field("variant"): run.variant, cls.field("batch_size"): batch_size}
@@ -313,7 +313,7 @@ class MethodFields:
 
 
 def values_words(fields: Iterable[BoundField], most: int = 4) -> str:
-    """Return, in one line, the labels and values of the first fields that have a value."""
+    """Return, on one line, the labels and values of the first fields that have a value."""
     words = []
     for bound in fields:
         value = bound.value()
@@ -380,7 +380,7 @@ class NeighboursFields(MethodFields):
     )
     title = gettext_lazy("How holders are asked")
     prefix = "asking"
-    # Few commits, yet counts are visible soon.
+    # Few commits, yet counts are soon visible.
     batch_size = 500
 
 
@@ -416,8 +416,8 @@ class PateFields(MethodFields):
     def initial(cls, study: Study) -> dict[str, Any]:
         """Return choices with about 13 holders per teacher, and proportional noise and threshold.
 
-        Choices are based on the study's head counts or, in a rehearsal, on the owners of its data. Otherwise the plan
-        decides.
+        Choices are based on the study's head counts or, in a rehearsal, on the owners of its data. Without these
+        numbers, the plan decides.
         """
         holders = sum(count.count for count in head_counts(study))
         private = study.datasets.filter(kind=Dataset.Kind.PRIVATE, removed_at=None).order_by("-imported_at").first()

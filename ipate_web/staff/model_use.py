@@ -30,7 +30,7 @@ from training.selectors import run_versions, runs_visible_to
 from training.services.downloads import model_downloads, predictions_record
 from training.services.students import student_predict
 
-#: Largest number of classes of a prediction that the page lists, with the likeliest first.
+#: Largest number of classes of a prediction that the page lists, likeliest first.
 _MOST_CLASSES = 10
 
 DOWNLOADS = Listing(
@@ -46,7 +46,7 @@ DOWNLOADS = Listing(
 
 
 class RowForm(forms.Form):
-    """Form for one row in a schema: a field for each column that a model reads, or the pixels of an image."""
+    """Form for one row in a schema, with a field for each column that the model reads, or with an image's pixels."""
 
     def __init__(self, data: Any = None, *, schema: Mapping[str, Any]) -> None:
         super().__init__(data)
@@ -79,7 +79,7 @@ class RowForm(forms.Form):
         return {column["name"]: _value(column, text) for column, text in zip(self.columns, values, strict=True)}
 
     def refuse(self, error: DataError) -> None:
-        """Show the errors in the row next to the fields."""
+        """Show the errors in the row next to their fields."""
         names = {column["name"]: f"column-{place}" for place, column in enumerate(self.columns)}
         for fault in error.report.faults if isinstance(error, DataErrors) else [error]:
             text = f"{translated(fault.problem)} {translated(fault.remedy)}"
@@ -117,7 +117,7 @@ def _field(column: Mapping[str, Any], example: Any) -> forms.Field:
 
 
 def _value(column: Mapping[str, Any], text: str) -> Any:
-    """Return a value as programs send it; a value that is not a number stays a string, for the schema to check."""
+    """Return a value as programs send it. A value that is not a number stays a string, for the schema to check."""
     if _is_number(column):
         for kind in (int, float):
             try:
@@ -129,7 +129,7 @@ def _value(column: Mapping[str, Any], text: str) -> Any:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Response of a model for one row: the answer, likeliest classes or named values, and columns beyond the schema."""
+    """Response of a model for one row: the answer, the likeliest classes or named values, columns beyond the schema."""
 
     answer: Any
     values: list[tuple[str, float]]
@@ -168,14 +168,14 @@ def snippets(site: str, run: Run, row: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _may_ask(request: SignedInRequest) -> bool:
-    """Return whether the user's requests for predictions, here and through the API, are within the API's limit."""
+    """Return whether the user's requests for predictions, on pages and through the API, are within the API's limit."""
     view = cast(Any, SimpleNamespace(throttle_scope="predict"))
     return ScopedRateThrottle().allow_request(cast(Any, request), view)
 
 
 @study_form("training.view_run")
 def model(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Show a published model; users who may use it can try one row."""
+    """Show a published model. Users who may use it can try one row."""
     run = get_object_or_404(runs_visible_to(request.user).select_related("student"), study=study, pk=pk)
     if run.student is None:
         raise Http404

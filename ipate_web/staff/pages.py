@@ -70,7 +70,7 @@ _GROUPS: tuple[tuple[Promise, tuple[tuple[str, Promise, str], ...]], ...] = (
         ),
     ),
 )
-#: Pages about people who are asked and about their promises; a rehearsal has neither.
+#: Pages about people who are asked and about promises to them. A rehearsal has neither.
 _ABOUT_PEOPLE = {
     *("staff:recruitment", "staff:committee", "staff:policies", "staff:consent_forms", "staff:invitations"),
     *("staff:letters", "staff:ledger", "staff:ledger_check", "staff:alliances"),
@@ -107,13 +107,13 @@ def groups_of(study: Study, can: Collection[str], path: str) -> list[Group]:
         )
         for name, pages in _GROUPS
     ]
-    # Some paths begin with another page's path; the longest match is the current page.
+    # Some paths begin with another page's path, so the longest match is the current page.
     here = max((url for _name, pages in shown for url, _text in pages if path.startswith(url)), key=len, default="")
     return [Group(name, [Section(url, text, url == here) for url, text in pages]) for name, pages in shown if pages]
 
 
 def study_page(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
-    """Decorator of views of one study that require ``permission``; ``request.can`` has the user's other permissions.
+    """Decorator for views of one study that require ``permission``; ``request.can`` has the user's other permissions.
 
     Other users get 404 if they have no role in the study, and 403 if they have a role.
     """
@@ -137,7 +137,7 @@ def study_page(permission: str) -> Callable[[Callable[..., HttpResponseBase]], C
 
 
 def study_form(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
-    """Decorator of views of one study that process a form; otherwise like :func:`study_page`."""
+    """Decorator for views of one study that process a form. Otherwise like :func:`study_page`."""
 
     def decorate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
         return require_http_methods(["GET", "HEAD", "POST"])(study_page(permission)(view))
@@ -163,7 +163,7 @@ def faults_show(request: SignedInRequest) -> Iterator[None]:
 def render_page(
     request: SignedInRequest, study: Study, template: str, context: dict[str, Any], *, status: int | None = None
 ) -> HttpResponse:
-    """Render a page of ``study``; the template has the user's permissions in ``can``.
+    """Render a page of ``study``. The template has the user's permissions in ``can``.
 
     By default, ``status`` is 422 if the context's ``form`` is not valid, and 200 otherwise.
     """
@@ -184,7 +184,7 @@ def render_page(
 
 
 def paginate(request: SignedInRequest, rows: QuerySet, size: int = PAGE_SIZE) -> Page:
-    """Return the requested page of ``rows``, or the nearest existing one."""
+    """Return the requested page of ``rows``, or the nearest one that exists."""
     return Paginator(rows, size).get_page(request.GET.get("page"))
 
 
@@ -217,7 +217,7 @@ def attachment(content: bytes | str, name: str, content_type: str) -> HttpRespon
     )
 
 
-#: Name of a URL → page in the documentation. Other staff pages have `HELP_ELSEWHERE`.
+#: Name of a URL → page in the documentation. Other staff pages use `HELP_ELSEWHERE`.
 HELP_SECTIONS: Final = {
     "study_new": "install.html#first-steps-on-a-new-installation",
     "study": "roles.html",

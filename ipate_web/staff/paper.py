@@ -1,4 +1,4 @@
-"""Pages for decisions on paper: the blank form, one decision, a list of decisions."""
+"""Pages for decisions on paper: the blank form, one decision, and a list of decisions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,7 +35,7 @@ from ipate_web.staff.people import person_page
 
 
 class PaperFormForm(forms.Form):
-    """Form to create a paper form: its text, the person it is for, and a deadline for the answer."""
+    """Form to create a paper form: its text, the person for it, and a deadline for the answer."""
 
     text = forms.ChoiceField(
         label=gettext_lazy("Language and kind of text"),
@@ -141,7 +141,7 @@ class PaperConsentForm(forms.Form):
         self.fields["text"].choices = [("", gettext_lazy("not known")), *((code, own_name(code)) for code in codes)]  # type: ignore[attr-defined]
 
     def decision(self) -> tuple[Sequence[PaperConsent], dict[str, bytes]]:
-        """Return a list with the one decision, and its scan by name; the form must be valid."""
+        """Return a list that contains the decision, and its scan by name; the form must be valid."""
         data = self.cleaned_data
         scan: UploadedFile = data["scan"]
         consent = PaperConsent(
@@ -229,7 +229,7 @@ def paper_list(request: SignedInRequest, study: Study) -> HttpResponse:
     if form.is_valid() and _recorded(request, study, form, dry_run=tries) and not (tries and stays):
         return redirect("staff:paper_list", study.slug)
     context = {"form": form}
-    if tries and stays:  # only part of the page, so that the form keeps its files
+    if tries and stays:  # return only part of the page, so that the form keeps its files
         return render(request, "staff/people/paper_tried.html", context)
     return render_page(request, study, "staff/people/paper_list.html", context)
 

@@ -1,4 +1,4 @@
-"""Pages about one person: view their choice, check a receipt, erase their records, record who answers for them."""
+"""Pages about one person: view their choice, check a receipt, erase their records, and record who answers for them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -78,7 +78,7 @@ class LevelAccessForm(forms.Form):
 
 
 class ReceiptForm(forms.Form):
-    """Form for a receipt's number, or for a code that was read out; errors name the wrong group of a code."""
+    """Form for a receipt's number, or for a code that was read out. Errors name the wrong group of a code."""
 
     number = forms.CharField(
         label=gettext_lazy("Code or number of the receipt"),
@@ -154,10 +154,10 @@ def person_page(
         request: the request; its data are included in the page, so that they are sent again with the confirmation.
         study: the study.
         form: form with the field ``pseudonym``, valid except for ``files``.
-        action: text of the button that confirms.
+        action: text of the confirmation button.
         effects: the consequences, one sentence each.
         back: URL of the page to go back to.
-        files: names of file fields; these are filled in on the new page, because a browser sends a file only once.
+        files: names of file fields, which are filled in on the new page because browsers send a file only once.
         kind: class of the button.
 
     Raises:
@@ -205,7 +205,7 @@ def _facts(request: SignedInRequest, holder: DataHolder) -> Iterator[tuple[str, 
 
 
 def _alike(holder: DataHolder) -> list[str]:
-    """Return pseudonyms of other people in the study that look like this person's pseudonym."""
+    """Return pseudonyms of other people in the study that look like this person's."""
     others = DataHolder.objects.filter(study=holder.study_id, erased_at=None).exclude(pk=holder.pk).order_by()
     groups = look_alikes([holder.known_as], others.values_list("pseudonym", flat=True)) if holder.known_as else []
     return [name for group in groups for name in group if name != holder.known_as]
@@ -293,7 +293,7 @@ def _contacts(holder: DataHolder) -> Iterator[tuple[datetime, str, str]]:
 
 @study_form("consent.view_holder_level")
 def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Ask for a holder and a reason, then show the choice, on this page only."""
+    """Ask for a holder and a reason, then show the choice on this page only."""
     # The search sends only a pseudonym; this page asks for the reason.
     chosen = request.POST.dict() or person_chosen(request, study)
     form = LevelAccessForm(request.POST) if "reason" in request.POST else LevelAccessForm(initial=chosen)
@@ -338,7 +338,7 @@ def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
 def holder_looks(request: SignedInRequest, study: Study) -> HttpResponse:
     """List accesses to single choices, and replaced links, newest first, without the choices."""
     looks = LevelAccess.objects.filter(study=study).select_related("holder").order_by("-sequence")
-    looks = looks.prefetch_related("seen_by")  # not joined, because a join would leave out accesses by deleted accounts
+    looks = looks.prefetch_related("seen_by")  # not joined, because a join would omit look-ups by deleted accounts
     links = LinkReissue.objects.filter(study=study).select_related("holder").order_by("-sequence")
     context = {"page": paginate(request, looks), "links": links.prefetch_related("issued_by")}
     return render_page(request, study, "staff/people/holder_looks.html", context)
@@ -346,7 +346,7 @@ def holder_looks(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.view_group_sizes")
 def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List closings and erasures, with a form for data stewards to request that one person's records be erased."""
+    """List closings and erasures, with a form for data stewards to request the erasure of one person's records."""
     may_erase = request.user.has_perm("consent.erase_records", study)
     if request.method == "POST" and not may_erase:
         raise PermissionDenied
@@ -354,7 +354,7 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
     if form.is_valid() and (answer := _erasure_request(request, study, form)) is not None:
         return answer
     rows = Disposal.objects.filter(study=study).select_related("holder").order_by("-sequence")
-    rows = rows.prefetch_related("recorded_by")  # not joined, because a join would leave out rows by deleted accounts
+    rows = rows.prefetch_related("recorded_by")  # not joined, because a join would omit rows by deleted accounts
     context: dict[str, Any] = {"form": form if may_erase and not study.expired_at else None}
     context["page"] = page = paginate(request, rows)
     titles = result_titles([row.subject for row in page if row.kind == Disposal.Kind.RESULT])

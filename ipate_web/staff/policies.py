@@ -1,4 +1,4 @@
-"""Pages for a study's ε policies: list, proposal, approval, and a policy's effects on consent and noise."""
+"""Pages for a study's ε policies: list, proposal, approval, and a policy's effects on consents and noise."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -160,7 +160,7 @@ def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
 
 
 def weaker_promises(study: Study, proposed: EpsilonPolicy | None) -> dict[str, Any] | None:
-    """Return whether a policy would ask people to accept a weaker promise, and how many; uses public numbers."""
+    """Return whether a policy would ask people to accept a weaker promise, and how many, based on public numbers."""
     if proposed is None:
         return None
     asks = any(each.epsilon < proposed.epsilon(each.level) for each in selectors.promises_possible(study))
@@ -225,7 +225,7 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.propose_epsilonpolicy")
 def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Return the odds of the values in the form, which htmx updates while someone types."""
+    """Return the odds of the values in the form, which htmx updates during typing."""
     form = PolicyForm(request.POST)
     proposed = form.policy(study)
     context = {
@@ -240,7 +240,7 @@ def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.propose_epsilonpolicy")
 def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Forecast results for the ε in force and in the form, as part of a page for htmx or else as a page."""
+    """Forecast results for the ε in force and in the form, as part of a page for htmx or as a whole page."""
     form, policy = AffordableForm(request.POST, study=study), PolicyForm(request.POST)
     proposed, context = policy.policy(study), {"affordable": form, "form": policy, "study": study}
     if form.is_valid() and proposed:
@@ -257,7 +257,7 @@ def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _accuracy_chart(proposed: EpsilonPolicy, form: AffordableForm) -> Chart:
-    """Return a chart of the expected share of right labels if everyone had the same ε, with each proposed ε marked.
+    """Return a chart of the expected share of correct labels if everyone had the same ε, with each proposed ε marked.
 
     A dashed line shows the result for all three levels together.
     """

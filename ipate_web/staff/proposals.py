@@ -61,7 +61,7 @@ _LEVELS = [(level, name) for name in ("share", "epsilon") for level in Level]
 
 
 class ShareForm(forms.Form):
-    """Form for a share in per cent, which is reserved until the run ends; then the publicly unused part becomes free.
+    """Form for a share in per cent. It is reserved until the run ends; then the publicly unused part becomes free.
 
     A rehearsal needs no share, and its form has no field.
     """
@@ -100,7 +100,7 @@ class ShareForm(forms.Form):
 
 
 class RunForm(StudyForm):
-    """Proposal of a run by ``acting_user``; in a rehearsal also the levels of people, and how costs are counted."""
+    """Proposal of a run by ``acting_user``. In a rehearsal, also the levels of people and how costs are counted."""
 
     def __init__(self, *args: Any, study: Study, acting_user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -164,7 +164,7 @@ class RunForm(StudyForm):
 
     @property
     def student_chosen(self) -> str:
-        """Return the student in one line."""
+        """Return the student on one line."""
         return values_words([self["student_learner"]])
 
     @property
@@ -178,7 +178,7 @@ class RunForm(StudyForm):
 
     @property
     def rest_chosen(self) -> str:
-        """Return purpose and limits in one line."""
+        """Return purpose and limits on one line."""
         return values_words(self._rest) or _("all public points, no purpose stated")
 
     @property
@@ -233,7 +233,7 @@ class RunForm(StudyForm):
         return Run(study=self.study, rehearsal=self.study.rehearsal, created_by=self.acting_user, **self.run_fields())
 
     def _show(self, error: ValidationError) -> None:
-        """Show errors in the run next to the field in which they can be corrected."""
+        """Show errors in the run next to the fields where they can be corrected."""
         method = self._chosen()
         for name, texts in error.message_dict.items():
             field = "student_learner" if name == "student_parameters" else name
@@ -415,7 +415,7 @@ def _initial(request: SignedInRequest, study: Study) -> dict[str, Any]:
 
 @study_form("training.approve_run")
 def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Show the plan of a run, the share of every cap that it may use, and the button that starts it."""
+    """Show the plan of a run, the share of every cap that it may use, and the button to start it."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if run.status != Run.Status.DRAFT:
         messages.info(request, _("This run is no longer a draft."))
@@ -425,7 +425,7 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
     if form.is_valid() and "look" not in request.POST:
         revision = number_sent(request.POST, "revision")
         if revision is None and "revision" in request.POST:
-            revision = -1  # not a number, so not the proposal's revision
+            revision = -1  # not a number, so it is not the proposal's revision
         try:
             approved = approvals.run_approve(run=run, acting_user=request.user, share=share, revision=revision)
         except PlanError as error:

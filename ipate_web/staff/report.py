@@ -163,7 +163,7 @@ def _fairness(run: Run, fairness: Fairness | None) -> list[dict[str, Any]]:
 
 
 def bounds_note(releases: Iterable[Release], cap: float) -> str:
-    """Return the footnote about releases whose bounds exceed every cap (empty if there are no such releases)."""
+    """Return the footnote about releases whose bounds exceed every cap (empty if there are none)."""
     beyond = [each for each in releases if each.charge > cap]
     if not beyond:
         return ""

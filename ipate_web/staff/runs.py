@@ -66,7 +66,7 @@ def _run_or_404(study: Study, pk: str, *related: str) -> Run:
 
 
 def _voted_or_404(study: Study, pk: str) -> Run:
-    """Return a run whose method releases labels; other methods have no answered or rejected queries."""
+    """Return a run whose method releases labels. Other methods have no answered or rejected queries."""
     found = _run_or_404(study, pk)
     if not method_of(found).releases_labels:
         raise Http404
@@ -106,7 +106,7 @@ def run(request: SignedInRequest, study: Study, pk: str, tab: str = "result") ->
 @require_safe
 @study_page("training.view_run")
 def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Return the live part of a run's page; once the run has ended or is a draft again, htmx reloads the page."""
+    """Return the live part of a run's page. Once the run has ended or is a draft again, htmx reloads the page."""
     found = _run_or_404(study, pk)
     tab = request.GET.get("tab", "")
     context = {"study": study, "can": request.can, **_live_context(found, tab if tab in TABS else "result")}
@@ -118,12 +118,12 @@ def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
 
 
 def _on_demand(compute: Callable[[], T]) -> T:
-    """Return the result of ``compute``, which is called on first use."""
+    """Return the result of ``compute``, which is called when the result is first used."""
     return cast(T, SimpleLazyObject(compute))
 
 
 def _tabs(run: Run, context: dict[str, Any], chosen: str) -> list[Section]:
-    """Return the tabs of a run's page that have something to show; a draft has none."""
+    """Return the tabs of a run's page that have something to show. A draft has none."""
     method = method_of(run)
     shown: dict[str, str] = {}
     if run.status != Run.Status.DRAFT:
@@ -248,7 +248,7 @@ def _result_or_404(study: Study, pk: str) -> RunResult:
 @require_safe
 @study_page("training.use_student")
 def run_result_file(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Download the table as CSV; this is logged. Withdrawn tables are not available."""
+    """Download the table as CSV, which is logged. Withdrawn tables are not available."""
     result = _result_or_404(study, pk)
     if result.is_withdrawn:
         return render_page(request, study, "staff/runs/result_withdrawn.html", {"run": result.run}, status=410)
@@ -260,7 +260,7 @@ def run_result_file(request: SignedInRequest, study: Study, pk: str) -> HttpResp
 
 @study_form("training.withdraw_model")
 def run_result_withdraw(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Explain what it means to withdraw the table, ask for the reason, and withdraw it."""
+    """Explain what withdrawing the table means, ask for the reason, and withdraw it."""
     result = _result_or_404(study, pk)
     if result.is_withdrawn:
         messages.info(request, _("This table has already been withdrawn."))
@@ -278,7 +278,7 @@ def run_result_withdraw(request: SignedInRequest, study: Study, pk: str) -> Http
 @login_required
 @require_safe
 def queue(request: SignedInRequest) -> HttpResponse:
-    """Show which runs are in progress or waiting, and which workers exist."""
+    """Show which runs are in progress or waiting, and which workers there are."""
     return _rendered(request, "staff/queue/queue.html")
 
 

@@ -1,4 +1,4 @@
-"""Lists that a reader saves: filters, order and columns under a name."""
+"""Lists that a reader saves under a name, with filters, order and columns."""
 
 from django.contrib import messages
 from django.db import transaction

@@ -43,7 +43,7 @@ _SHORT_TEXTS = (
     "retention",
     "mail_opening",
 )
-#: Name of the part with all facts that people must get and that the study has not stated yet.
+#: Name of the part with all facts that people must receive and that the study has not stated yet.
 _MISSING = "missing"
 #: The ethics committee writes the example of harm, on its own page.
 _TRANSLATED_HERE = tuple(name for name in TRANSLATED if name != "harm")
@@ -115,7 +115,7 @@ class StudyForm(forms.ModelForm):
         for name in fixed:
             self.fields.pop(name, None)
         if self.instance.rehearsal:
-            self.fields.pop("budget_warning", None)  # a rehearsal makes no promises
+            self.fields.pop("budget_warning", None)  # a rehearsal does not make promises
         for name in ("delta", "budget_warning"):
             if name in self.fields:
                 self.fields[name].widget.attrs |= {"step": "any", "inputmode": "decimal"}
@@ -173,7 +173,7 @@ class FactsForm(StudyForm):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return the facts as they were entered; the form must be valid."""
+        """Return the facts as entered; the form must be valid."""
         changed = copy(self.instance)
         for name, value in self.cleaned_data.items():
             setattr(changed, name, value)
@@ -181,7 +181,7 @@ class FactsForm(StudyForm):
 
 
 class NewStudyForm(forms.ModelForm):
-    """Form with the five initial questions about a new study; the settings contain the rest."""
+    """Form with the five initial questions about a new study. All else is in the settings."""
 
     rehearsal = forms.ChoiceField(
         label=gettext_lazy("Whose data will it use?"),

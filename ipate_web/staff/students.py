@@ -133,7 +133,7 @@ class StudentForm(forms.Form):
 
 
 def initial_student(run: Run) -> dict[str, Any]:
-    """Return the student that the run requested."""
+    """Return the student that the run's proposal requested."""
     return parameter_values("student_learner", run.student_learner, run.student_parameters)
 
 
@@ -148,7 +148,7 @@ class PublicationForm(ReasonForm):
 
 
 class ThresholdForm(forms.Form):
-    """Form for a threshold's class, and costs or a target sensitivity; without a class there is no threshold."""
+    """Form for a threshold's class, with costs or a target sensitivity. Without a class, there is no threshold."""
 
     class_name = forms.ChoiceField(label=gettext_lazy("Class"), required=False)
     missed = forms.FloatField(
@@ -192,13 +192,13 @@ def run_students(request: SignedInRequest, study: Study, pk: str) -> HttpRespons
     context: dict[str, Any] = {"study": study, "can": can, "run": row, "versions": run_versions(row)}
     response = render(request, "staff/runs/versions.html", context)
     if not context["versions"].busy:
-        response["HX-Refresh"] = "true"  # the text above them has changed as well
+        response["HX-Refresh"] = "true"  # the text above them has also changed
     return response
 
 
 @study_form("training.propose_run")
 def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Choose a student and its parameters; a worker then trains it from the run's releases."""
+    """Choose a student and its parameters, which a worker then trains from the run's releases."""
     row = _run_or_404(request, study, pk)
     if not row.students.exists():
         messages.info(request, _("You can train a student again only after its run has finished."))
@@ -216,7 +216,7 @@ def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResp
 
 @study_form("training.approve_run")
 def run_student_publish(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
-    """Explain what it means to publish another version, and publish it."""
+    """Explain what publishing another version means, and publish it."""
     row, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
         messages.error(request, _("This version was withdrawn. Publish a different one."))
@@ -233,7 +233,7 @@ def run_student_publish(request: SignedInRequest, study: Study, pk: str, version
 
 @study_form("training.withdraw_model")
 def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
-    """Explain what it means to withdraw a version, and withdraw it."""
+    """Explain what withdrawing a version means, and withdraw it."""
     row, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
         messages.info(request, _("This version has already been withdrawn."))
@@ -287,7 +287,7 @@ def models(request: SignedInRequest, study: Study) -> HttpResponseBase:
 
 
 def _page_of_published(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
-    """Decorator of views of a run's published model, for users who approve runs; redirects if there is no model."""
+    """Decorator for views of a run's published model, for users who approve runs. Redirects if there is no model."""
 
     @study_form("training.approve_run")
     @wraps(view)
@@ -303,7 +303,7 @@ def _page_of_published(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
 
 @_page_of_published
 def model_stage(request: SignedInRequest, study: Study, run: Run, student: StudentModel) -> HttpResponse:
-    """Explain the stages, and change a published model's stage."""
+    """Explain the stages, and change the stage of a published model."""
     if request.method == "POST":
         with faults_show(request):
             model = model_stage_set(run=run, stage=request.POST.get("stage", ""), acting_user=request.user)
@@ -316,7 +316,7 @@ def model_stage(request: SignedInRequest, study: Study, run: Run, student: Stude
 
 @_page_of_published
 def model_threshold(request: SignedInRequest, study: Study, run: Run, student: StudentModel) -> HttpResponse:
-    """Explain thresholds, and choose a published model's threshold."""
+    """Explain thresholds, and choose the threshold of a published model."""
     threshold = student.card.get("threshold") or {}
     initial = {"class_name": threshold.get("class", ""), **threshold.get("by", {})}
     form = ThresholdForm(request.POST if request.method == "POST" else None, initial=initial, run=run)

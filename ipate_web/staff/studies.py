@@ -1,4 +1,4 @@
-"""Pages of one study: overview, changes, end."""
+"""Pages of one study: overview, changes, and closing."""
 
 from collections.abc import Callable, Collection
 from datetime import date
@@ -173,7 +173,7 @@ def _usable(study: Study, can: Collection[str]) -> dict[str, Any]:
 
 
 def _taking_part(study: Study) -> dict[str, Any]:
-    """Return exact numbers, only for people who handle consents; the numbers must not influence runs."""
+    """Return exact numbers, only for people who handle consents. The numbers must not influence runs."""
     counts = holders_per_level(study)
     taking_part = sum(counts[level] for level in Level.values)
     return {"taking_part": taking_part, "counts": counts, "levels": [(level.label, counts[level]) for level in Level]}
@@ -181,7 +181,7 @@ def _taking_part(study: Study) -> dict[str, Any]:
 
 @study_form("consent.close_study")
 def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Explain what it means to close a study, and close it."""
+    """Explain what closing a study means, and close it."""
     if study.is_closed:
         messages.info(request, _("This study is already closed."))
         return redirect("staff:study", study.slug)
@@ -199,7 +199,7 @@ def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_configurationchange")
 def changes(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List the changes, newest first, with the values before and after; auditors also see sealed changes."""
+    """List the changes, newest first, with the values before and after. Auditors also see sealed changes."""
     sealed = "consent.view_sealedchange" in request.can and request.GET.get("record") == "sealed"
     form = ChangesFilter(request.GET, models=models_recorded(sealed=sealed), people=changers(study, sealed=sealed))
     page = paginate(request, changes_of(study, sealed=sealed, **form.chosen()), _A_PAGE)

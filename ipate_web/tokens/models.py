@@ -27,7 +27,7 @@ class Scope(models.TextChoices):
 
 
 def every_scope() -> list[str]:
-    """Return all scopes; tokens made before scopes existed have all of them."""
+    """Return all scopes, which are those of tokens made before scopes existed."""
     return list(Scope.values)
 
 
@@ -49,7 +49,7 @@ class ApiToken(AbstractAuthToken):
 
     @property
     def scope_names(self) -> str:
-        """Return the token's scopes in short, for a page."""
+        """Return short names of the token's scopes, for a page."""
         return ", ".join(self.scopes)
 
 

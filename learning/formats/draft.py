@@ -529,7 +529,7 @@ def _in_order(value: str) -> tuple[int, float, str]:
 PERHAPS_VALUES = ("NA", "None")
 """Words for unknown values that are valid values of some columns, such as countries and complications."""
 _PLACES = 5
-# : A column is numeric if it has at least this many numbers for each cell that is not a number, and this many differ.
+#: A column is numeric if it has at least this many numbers for each cell that is not a number, and this many differ.
 _FOR_EACH, _DIFFERENT = 4, 4
 #: A column is numeric if more than this many of its numbers are distinct, or at least one in this many is.
 _MORE_THAN_CODES, _FIFTH = 12, 5

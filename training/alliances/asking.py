@@ -63,7 +63,7 @@ _LATE = gettext_noop("%(sites)s did not answer in time.")
 _FEW = gettext_noop("Too few sites are left: %(why)s")
 _REFUSED = gettext_noop("This site has refused and no longer takes part in the run: %(why)s")
 _RENEWED = gettext_noop("The key of %(sites)s was replaced after this run was proposed. Propose it again.")
-# : Seconds between a worker's requests to the hub: at the start and after news, and the maximum.
+#: Seconds between a worker's requests to the hub: at the start and after news, and the maximum.
 _PAUSE, _PAUSES = 0.1, 1.0
 
 

@@ -46,7 +46,7 @@ _OWNERS = "holder"
 #: and shape.
 _SEALED, _NONCE, _ROW = "sealed ", "nonce ", "row "
 _TAG = 16
-# : Maximum number of bytes, and of people, that are encrypted at once.
+#: Maximum number of bytes, and of people, that are encrypted at once.
 _AT_ONCE, _PEOPLE_AT_ONCE = 1 << 20, 10_000
 
 

@@ -252,7 +252,7 @@ class EngineMethod(ABC):
     charges_ahead = False
     charges_promises_of_approval = False
     curves_help = ""
-    # : Whether the forecast depends on the number of people whose answers are added up.
+    #: Whether the forecast depends on the number of people whose answers are added up.
     forecast_by_people = True
 
     def __init__(self) -> None:

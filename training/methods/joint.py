@@ -198,5 +198,5 @@ def joint_method(method: RunMethod, *, is_hub: bool) -> Any:
     return (JointMethod if is_joint else NoJointMethod)(method, is_hub=is_hub)  # type: ignore[arg-type]
 
 
-# : Methods whose releases are totals of sums; gradient steps only if they use all people instead of samples.
+#: Methods whose releases are totals of sums; gradient steps only if they use all people instead of samples.
 _JOINT = {Run.Method.NEIGHBOURS, Run.Method.PATE, Run.Method.SGD, Run.Method.COUNTS, Run.Method.SYNTHESIS}

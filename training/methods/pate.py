@@ -440,7 +440,7 @@ def _counts(batch: Batch, question: TeachersQuestion) -> np.ndarray | None:
 # --- The current student ----------------------------------------------------------------------------------------------
 
 
-# : Number of labels from which the first student learns; each subsequent student learns from twice as many.
+#: Number of labels from which the first student learns; each subsequent student learns from twice as many.
 LABELS = 10
 
 

@@ -1,4 +1,4 @@
-"""Copy the database, private storage and the models into a new file in a folder while site and workers run.
+"""Copy the database, private storage and the models into a new file in a folder while the site and workers run.
 
 The file is encrypted to IPATE_BACKUP_RECIPIENT (ipate backup_key makes the keys). Backups in that folder that are older
 than IPATE_BACKUP_DAYS are deleted. The file contains neither the secret keys nor the journal (docs/operations.md). The
@@ -26,7 +26,7 @@ HOUR = 3
 
 
 def night_after(now: datetime) -> datetime:
-    """Return the next time at which it is three o'clock in the time zone of ``now``."""
+    """Return the next time when it is three o'clock in the time zone of ``now``."""
     night = now.replace(hour=HOUR, minute=0, second=0, microsecond=0)
     return night if night > now else night + timedelta(days=1)
 
@@ -74,7 +74,7 @@ class Command(BaseCommand):
                     self._make(folder, keep_days, unencrypted)
                 except CommandError as error:
                     self.stderr.write(f"{error} The next attempt is tomorrow.")
-                # The database may be restarted while waiting.
+                # The database may be restarted during the wait.
                 connections.close_all()
         except KeyboardInterrupt:
             self.stdout.write("Stopped.")
@@ -88,7 +88,7 @@ class Command(BaseCommand):
                 # After the backup, because the copy must contain the keys of everything in the backup.
                 keys = keys_copy(folder, recipients)
             finally:
-                # Also after a failure, so that old backups are deleted by the promised time.
+                # Even after a failure, so that old backups are deleted when promised.
                 if folder.is_dir():
                     for old in backups_prune(folder, keep_days):
                         self.stdout.write(f"{old.name} was older than {keep_days} days or incomplete, and was deleted.")

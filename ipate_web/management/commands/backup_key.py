@@ -1,7 +1,7 @@
 """Make a key pair for backups: write the private key to a new file and print the public key.
 
-Run it on a machine that does not make backups, or move the file elsewhere and delete it here. The private key opens
-every backup, and without it no backup can be read. age-keygen makes the same kind of file.
+Run this on a machine that does not make backups, or move the file elsewhere and delete it here. The private key
+decrypts every backup; without it, no backup can be read. age-keygen makes the same kind of file.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Serve a demo study while carrying it out: import real data, record everyone's consent, run, and train students.
 
-It can be stopped at any time and continues when called again.
+You can stop it at any time; it continues when called again.
 """
 
 import json
@@ -126,7 +126,7 @@ class Command(BaseCommand):
         rehearsal = rehearsal_build(data, splits, users)
         try:
             runs = runs_start(data, real, rehearsal, proposer=users["operator"], approver=users["operator2"])
-        except ValidationError as error:  # for example because a visitor has already given the share to another run
+        except ValidationError as error:  # for example, because a visitor has already given the share to another run
             raise CommandError(" ".join(error.messages)) from error
         _wait_for(runs, processes)
         return list(Run.objects.filter(pk__in=[run.pk for run in runs]).order_by("created_at"))
@@ -157,7 +157,7 @@ class Command(BaseCommand):
         self.stdout.write("\n")
 
     def _print_logins(self, port: int, study: Study, logins: list[Login]) -> None:
-        """Print where the site runs, who can sign in, and what happens there."""
+        """Print where the site is, who can sign in, and what is happening there."""
         self.stdout.write(
             f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}).\n"
             f"Sign in with the password {logins[0].password} as\n"
@@ -205,7 +205,7 @@ def _gain(accuracy: float | None, baseline: float | None) -> str:
 
 
 def _report(run: Run) -> dict[str, Any]:
-    """Return a run's outcome in words; ``share`` is the used part of every holder's cap, None in a rehearsal."""
+    """Return a run's outcome in words. ``share`` is the used part of every holder's cap, None in a rehearsal."""
     student = run.student
     return {
         "method": run.method,

@@ -39,7 +39,7 @@ from training.services.drawings import head_counts_draw
 from training.verification import checks_of
 
 SLUG = "demo-sites"
-#: Number of steps: enough if they use the curvature of public points, and each step is a question to all sites.
+#: Number of steps. It is enough because they use the curvature of public points; each step is a question to all sites.
 QUESTIONS = 15
 
 Step = Callable[..., dict[str, Any]]
@@ -215,7 +215,7 @@ class Command(BaseCommand):
                 answer = _step(order["step"], order["given"])
             except Exception as error:  # the caller decides whether to try again
                 answer = {"failed": f"{type(error).__name__}: {error}"}
-                with suppress(OSError):  # the log may be on a full disk
+                with suppress(OSError):  # the log may be on a disk that is full
                     traceback.print_exc()
                 connections.close_all()
             self.stdout.write(json.dumps(answer))

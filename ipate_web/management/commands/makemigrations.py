@@ -1,4 +1,4 @@
-"""``makemigrations`` for the schema only, because strings, choices and validators of a field need no migration."""
+"""``makemigrations`` for the schema only, because a field's strings, choices and validators need no migration."""
 
 from typing import Any
 

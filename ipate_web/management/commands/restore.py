@@ -1,7 +1,7 @@
 """Restore a backup.
 
-Stop site, workers and beat first. If anything fails, database and files stay as they are. The journal is never changed.
-Studies for which the backup lacks records are locked until you call ipate settle_restore.
+Stop the site, workers and beat first. If anything fails, the database and files stay as they are. The journal is never
+changed. Studies for which the backup lacks records are locked until you call ipate settle_restore.
 """
 
 import sys

@@ -1,9 +1,9 @@
 """Restore a backup into an empty installation, verify it, measure how long this takes, and delete the installation.
 
-Database, files and journal of this installation stay as they are, because a new process restores into a separate folder
-under IPATE_VAR_DIR, with a copy of the journal. On PostgreSQL, name an empty database with --database. The exit status
-is 1 if the backup cannot be restored or is incomplete. Studies that would be locked are not faults, because there have
-been decisions or releases since the backup.
+The database, files and journal of this installation stay as they are, because a new process restores into a separate
+folder under IPATE_VAR_DIR, with a copy of the journal. On PostgreSQL, name an empty database with --database. The exit
+status is 1 if the backup cannot be restored or is incomplete. It is not a fault if studies would be locked, because
+decisions or releases have been made since the backup.
 """
 
 import json
@@ -65,7 +65,7 @@ class Command(BaseCommand):
             facts["locked"] = re.findall(r"^(\S+) is locked:", output, re.MULTILINE)
             output, facts["verify_seconds"] = self._call(environment, "verify_ledger", "--replay", may_fail=True)
         faults = set(re.findall(r"^ +(FAULT  .*)$", output, re.MULTILINE))
-        # Every backup lacks later decisions and releases, which lock the study and can be settled.
+        # Every backup lacks later decisions and releases. They lock the study, but can be settled.
         if faults - {f"FAULT  {JOURNAL_CHECK}"} or not re.search(r"^ +ok  ", output, re.MULTILINE):
             raise CommandError(f"The backup can be restored, but its content has faults.\n{output}")
         for name, value in facts.items():

@@ -1,4 +1,4 @@
-"""Template tag for dates and times on staff pages: with seconds and zone, and machine-readable in ``datetime``."""
+"""Template tag for dates and times on staff pages, with seconds and zone, machine-readable in ``datetime``."""
 
 from datetime import datetime
 
@@ -19,8 +19,8 @@ def moment(value: datetime | None, seconds: bool = True) -> SafeString | str:
 
     Args:
         value: the time; None is shown as a dash.
-        seconds: whether seconds are shown. Without them, not even ``datetime`` reveals more than the minute, for
-            readers who must not learn how long a computation took.
+        seconds: whether seconds are shown. Without them, even ``datetime`` contains only the minute, for readers who
+            must not learn how long a computation took.
     """
     if value is None:
         return "–"
