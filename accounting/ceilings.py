@@ -1,12 +1,12 @@
 """The ceiling: the largest total charge, in μ², to one person's account across all studies of the installation.
 
 In each study, the person may only use the part of the ceiling that remains after the largest possible charges of their
-*other* studies, which are public (:func:`reach`). A person's remaining budget therefore follows from the studies that
-their account is linked to and from public numbers, never from their decisions, records or charges elsewhere. So no
-release of one study reveals whether a person takes part in another.
+*other* studies, which are public (:func:`largest_charge`). A person's remaining budget therefore follows from the
+studies that their account is linked to and from public numbers, never from their decisions, records or charges
+elsewhere. So no release of one study reveals whether a person takes part in another.
 
 In the study itself, an open share may still be charged without another check of the ceiling (in a vote of teachers), so
-all other charges in the meantime must leave enough of the ceiling for that share (:func:`share_held`). See "Several
+all other charges in the meantime must leave enough of the ceiling for that share (:func:`share_reserved`). See "Several
 studies" in docs/gaussian-accounts.md.
 """
 
@@ -36,7 +36,7 @@ _FEW = 500
 _ROUNDING = 1e-8
 
 
-def reach(study: Study) -> float:
+def largest_charge(study: Study) -> float:
     """Return an upper bound, in μ², on any account's charges in a study under the shares opened so far.
 
     This number is public: the opened share times the largest cap that any approved policy has ever promised.
@@ -63,7 +63,7 @@ def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
     linked = DataHolder.objects.filter(study=study, user__isnull=False)
     if len(holders) <= _FEW:
         linked = linked.filter(pk__in=holders.tolist())
-    elsewhere = _reached_elsewhere(study, linked)
+    elsewhere = _largest_charges_elsewhere(study, linked)
     people = linked.order_by("pk").values_list("pk", "user_id").iterator(chunk_size=10_000)
     own = np.fromiter(
         ((pk, settings.PERSON_CEILING - elsewhere.get(user, 0.0)) for pk, user in people),
@@ -75,7 +75,7 @@ def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
     return left
 
 
-def rooms(study: Study, holders: np.ndarray, *, subject: UUID) -> np.ndarray:
+def ceiling_limits(study: Study, holders: np.ndarray, *, subject: UUID) -> np.ndarray:
     """Return the limits that the ceiling sets for accounts when ``subject`` charges them, regardless of their caps.
 
     Call this after consents were read, in the transaction that charges or that opens the share to be charged.
@@ -87,16 +87,16 @@ def rooms(study: Study, holders: np.ndarray, *, subject: UUID) -> np.ndarray:
         μ², (H,): the ceiling minus possible charges in other studies and amounts reserved by other open shares of this
         study; infinite if there is no ceiling, and for holders without an account.
     """
-    room = ceilings_left(study, holders)
-    under = np.flatnonzero(np.isfinite(room))
+    limits = ceilings_left(study, holders)
+    under = np.flatnonzero(np.isfinite(limits))
     if len(under):
         for other, share in shares(study).items():
             if other != subject and share.is_open:
-                room[under] -= share_held(study, share, holders[under])
-    return np.maximum(room, 0.0)
+                limits[under] -= share_reserved(study, share, holders[under])
+    return np.maximum(limits, 0.0)
 
 
-def share_held(study: Study, share: Share, holders: np.ndarray) -> np.ndarray:
+def share_reserved(study: Study, share: Share, holders: np.ndarray) -> np.ndarray:
     """Return how much may still be charged to ``holders`` (H,) under an open share of their study, (H,) μ². Secret."""
     charged = np.zeros(len(holders))
     for name in Release.objects.filter(study=study, run=share.subject).exclude(charges="").values_list("charges"):
@@ -104,26 +104,27 @@ def share_held(study: Study, share: Share, holders: np.ndarray) -> np.ndarray:
     return np.maximum(share.granted * caps_largest(study, holders) - charged, 0.0)
 
 
-def _reached_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, float]:
+def _largest_charges_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, float]:
     """Return an upper bound per account on the person's charges in other studies; omits people in no other study."""
     totals: dict[int, float] = defaultdict(float)
     users = linked.values("user")
     totals.update(EndedReach.objects.filter(user__in=users).values_list("user_id", "mu_squared"))
     others = DataHolder.objects.exclude(study=study).filter(user__in=users).order_by("study_id", "pk")
     pairs = list(others.values_list("user_id", "study_id").iterator(chunk_size=10_000))
-    reaches = {each.pk: reach(each) for each in Study.objects.filter(pk__in={study_id for _user, study_id in pairs})}
+    studies = Study.objects.filter(pk__in={study_id for _user, study_id in pairs})
+    largest = {each.pk: largest_charge(each) for each in studies}
     for user, study_id in pairs:
-        totals[user] += reaches[study_id]
+        totals[user] += largest[study_id]
     return totals
 
 
-def reach_keep(study: Study) -> None:
+def largest_charge_record(study: Study) -> None:
     """Record an upper bound on a study's charges to each account before its links end. The caller holds the lock."""
-    if settings.PERSON_CEILING is None or not (reached := reach(study)):
+    if settings.PERSON_CEILING is None or not (charge := largest_charge(study)):
         return
     users = DataHolder.objects.filter(study=study, user__isnull=False).values_list("user_id", flat=True)
     EndedReach.objects.bulk_create([EndedReach(user_id=user) for user in users], ignore_conflicts=True)
-    EndedReach.objects.filter(user__holdings__study=study).update(mu_squared=F("mu_squared") + reached)
+    EndedReach.objects.filter(user__holdings__study=study).update(mu_squared=F("mu_squared") + charge)
 
 
 def ceiling_faults(study: Study) -> Iterator[str]:
@@ -146,12 +147,12 @@ def ceiling_faults(study: Study) -> Iterator[str]:
     charged = Release.objects.filter(study__in={holder.study_id for holder in holders.values()}).exclude(charges="")
     spent, in_force = np.zeros(len(ids)), _Ceilings()
     known = _Known(holders, ids)
-    raised, held = _Raised(known), _Held(known)
+    increases, reserved = _Increases(known), _Reserved(known)
     beyond = set()
     for release in charged.order_by("recorded_at", "pk").iterator(chunk_size=100):
         charges, ceiling = charges_of(release).of(ids), release.content.get("ceiling")
         spent += charges
-        held.charge(release, charges)
+        reserved.charge(release, charges)
         if ceiling is None:
             continue
         began = release.recorded_at if release.run is None else opened.get(release.run, release.recorded_at)
@@ -159,12 +160,12 @@ def ceiling_faults(study: Study) -> Iterator[str]:
         if release.kind in (Release.Kind.LABELS, Release.Kind.TALLIES):
             ceiling = max(ceiling, in_force.at(began, ceiling))
         known.advance(release.recorded_at)
-        stands = spent + raised.at(release.recorded_at) + held.beside(release)
+        totals = spent + increases.at(release.recorded_at) + reserved.when_charged(release)
         for place in np.flatnonzero(charges):
             user = _account(holders[int(ids[place])])
             places = np.searchsorted(ids, sorted(holder.pk for holder in people[user]))
-            linked = all(_linked(holders[int(ids[own])]) <= began for own in places[stands[places] > 0])
-            if linked and stands[places].sum() > ceiling * (1 + _ROUNDING):
+            linked = all(_linked(holders[int(ids[own])]) <= began for own in places[totals[places] > 0])
+            if linked and totals[places].sum() > ceiling * (1 + _ROUNDING):
                 beyond.add(user)
     if beyond:
         accounts = counted(len(beyond), "account", "accounts")
@@ -212,7 +213,7 @@ class _Known:
             self.caps[place] = max(self.caps[place], cap)
 
 
-class _Raised:
+class _Increases:
     """Possible increases of some accounts due to gaps after restores, based on the caps known so far."""
 
     def __init__(self, known: _Known) -> None:
@@ -231,7 +232,7 @@ class _Raised:
         return raised
 
 
-class _Held:
+class _Reserved:
     """Amounts that may still be charged under other open shares of a study when a release is charged."""
 
     def __init__(self, known: _Known) -> None:
@@ -251,9 +252,9 @@ class _Held:
         if release.run is not None:
             self._charged[release.run] += charges
 
-    def beside(self, release: Release) -> np.ndarray:
+    def when_charged(self, release: Release) -> np.ndarray:
         """Return the amounts reserved by the study's other open shares when a release was charged, (H,) μ²."""
-        held, moment = np.zeros(len(self._known.ids)), release.recorded_at
+        reserved, moment = np.zeros(len(self._known.ids)), release.recorded_at
         there = [
             (subject, row)
             for subject, row in self._opened.items()
@@ -267,8 +268,8 @@ class _Held:
         for subject, row in there:
             if subject != own:
                 left = row.share * self._known.caps - self._charged[subject]
-                held[mine] += np.maximum(left, 0.0)[mine]
-        return held
+                reserved[mine] += np.maximum(left, 0.0)[mine]
+        return reserved
 
 
 def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
@@ -292,7 +293,7 @@ def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
         spent = account_balances(owner, ids)
         for share in shares(owner).values():
             if share.is_open:
-                spent = spent + share_held(owner, share, ids)
+                spent = spent + share_reserved(owner, share, ids)
         for holder, charged in zip(holders, spent.tolist(), strict=True):
             totals[_account(holder)] += charged
     return {user: own for user, own in people.items() if totals[user] > ceiling * (1 + _ROUNDING)}

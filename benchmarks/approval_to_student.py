@@ -41,7 +41,7 @@ def main() -> None:
 
         from ipate_web.processes import running, worker_command
         from learning.formats import catalogue_load
-        from training.demonstration import everybody_start, people, study_build
+        from training.demonstration import neighbours_run_start, people, study_build
         from training.models import Run
 
         call_command("migrate", verbosity=0)
@@ -51,7 +51,7 @@ def main() -> None:
             if given.wait:
                 input("Press Enter to approve the run. ")
             stages = [("approval", time.monotonic())]
-            run = everybody_start(given.data, real, proposer=users["operator"], approver=users["operator2"])
+            run = neighbours_run_start(given.data, real, proposer=users["operator"], approver=users["operator2"])
             while not run.has_ended:
                 if stages[-1][0] != run.status:
                     stages.append((run.status, time.monotonic()))

@@ -192,7 +192,7 @@ def _forecast(rng: np.random.Generator, draws: int) -> Held:
     for _ in range(draws):
         true = 0.8 + rng.normal(scale=0.25 / np.sqrt(600))
         right = rng.binomial(300, 0.8 + rng.normal(scale=0.25 / np.sqrt(600))) / 300
-        found = judged_forecast(MODEL, right, right, judged=300, stand_ins=600, rests_on=None)  # type: ignore[arg-type]
+        found = judged_forecast(MODEL, right, right, judged=300, surrogates=600, rests_on=None)  # type: ignore[arg-type]
         held.append(found.low <= true <= found.high)
     return np.array(held)
 

@@ -29,7 +29,7 @@ from benchmarks.students.study import data_split
 from benchmarks.students.teachers import LEARNERS, weighted_plan
 from learning.forecasts import Forecast
 from learning.mechanisms.neighbours.rounds import plan_rounds
-from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.surrogates import Sample
 from learning.mechanisms.pate.ballots import VoteBudget
 from learning.mechanisms.pate.teachers import forecast_votes
 from learning.mechanisms.protocol import PlannedLevel

@@ -51,10 +51,10 @@ MEMORY = """
 import json, resource, sys, time
 from pathlib import Path
 from learning.formats import Report, schema_from_json
-from learning.formats.apart import Allowance, read_apart
+from learning.formats.isolation import Allowance, read_isolated
 path, document = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
 steps, report, began = [], Report(), time.perf_counter()
-rows = read_apart(path, schema_from_json(document), allowance=Allowance(4000, 600), report=report,
+rows = read_isolated(path, schema_from_json(document), allowance=Allowance(4000, 600), report=report,
                   progress=lambda done, total: steps.append(done))
 assert not report.count, report.faults
 took, own = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)

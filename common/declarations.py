@@ -33,7 +33,7 @@ DECLARED = ConfigDict(extra="forbid", json_schema_extra=_described)
 OMITTED = Field(exclude_if=lambda value: not value)
 """Marker for a field that documents omit if it is empty."""
 
-UNTOLD = Field(exclude=True)
+NOT_IN_API = Field(exclude=True)
 """Marker for a field of a plan that the API omits."""
 
 MAY_BE_MISSING = "may be missing"

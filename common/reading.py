@@ -1,6 +1,6 @@
 """Reading of uploaded lists, documents and pictures in a separate, limited process without network or files.
 
-Datasets have their own reader (:mod:`learning.formats.apart`).
+Datasets have their own reader (:mod:`learning.formats.isolation`).
 """
 
 import json

@@ -253,7 +253,7 @@ def second_person_check(study: Study, proposer_id: int | None, acting_user: Abst
             "it again."
         )
         raise ValidationError(message, code=SECOND_PERSON)
-    if not study.rehearsal and in_one_hand(study, proposer_id, acting_user.pk):
+    if not study.rehearsal and accounts_are_linked(study, proposer_id, acting_user.pk):
         message = _(
             "Your account and the proposer's count as one person here, because one of them created or changed the "
             "other or gave it its role. Ask another person to decide."
@@ -261,7 +261,7 @@ def second_person_check(study: Study, proposer_id: int | None, acting_user: Abst
         raise ValidationError(message, code=SECOND_PERSON)
 
 
-def in_one_hand(study: Study, first_id: int, second_id: int) -> bool:
+def accounts_are_linked(study: Study, first_id: int, second_id: int) -> bool:
     """Return whether one account was created or changed by the other, or got a role in ``study`` through it."""
     pair = Q(user_id=first_id, changed_by_id=second_id) | Q(user_id=second_id, changed_by_id=first_id)
     kinds = (AccountChange.Kind.CREATED, AccountChange.Kind.CHANGED)

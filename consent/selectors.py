@@ -37,10 +37,10 @@ from consent.people.circumstances import (
     Lapse,
     Lapses,
     answering,
+    authority_has_ended,
     day_of,
-    forms_that_count,
     required_form_version,
-    time_is_over,
+    valid_forms,
 )
 
 #: The position of each level in a snapshot's ``levels``.
@@ -445,7 +445,7 @@ def _lapse_state(study: Study, at: datetime) -> tuple[int, ...]:
         required_form_version(study, at),
         ConsentEvent.objects.filter(study=study, renew_by__lte=at).count(),
         circumstances.count(),
-        circumstances.filter(time_is_over(at)).count(),
+        circumstances.filter(authority_has_ended(at)).count(),
     )
 
 
@@ -534,7 +534,7 @@ def lapses_at(study: Study, at: datetime) -> dict[int, Lapse]:
     granting = _last_events(study, at).filter(kind__in=GRANTING)
     # Only these holders can be affected.
     candidates = granting.filter(
-        ~Q(form__in=forms_that_count(study, at)) | Q(renew_by__lte=at) | Q(holder__in=lapses.holders)
+        ~Q(form__in=valid_forms(study, at)) | Q(renew_by__lte=at) | Q(holder__in=lapses.holders)
         if len(lapses.holders) <= FEW_HOLDERS
         else Q()
     )
@@ -582,7 +582,7 @@ def _answering_last(known: list[Circumstance], day: date) -> Answering:
     return answering(known[-1].kind, known[-1].until, day) if known else Answering()
 
 
-def is_weaker_unsaid(event: ConsentEvent, before: ConsentEvent, rule: EpsilonRule) -> bool:
+def is_weakened_without_agreement(event: ConsentEvent, before: ConsentEvent, rule: EpsilonRule) -> bool:
     """Return whether a consent weakened the previous promise without separate agreement to precisely the new promise.
 
     Args:
@@ -599,7 +599,7 @@ def promise_faults(study: Study) -> Iterator[str]:
     for event in ConsentEvent.chain(study.pk).filter(kind__in=GRANTING).iterator(chunk_size=2000):
         before = last.get(event.holder_id)
         last[event.holder_id] = event
-        if before is not None and is_weaker_unsaid(event, before, rule):
+        if before is not None and is_weakened_without_agreement(event, before, rule):
             yield f"decision {event.sequence}: weakens the promise without a recorded agreement to that."
 
 

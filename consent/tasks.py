@@ -11,7 +11,7 @@ webhooks_deliver = task_of("consent.tasks.webhooks_deliver", webhooks.webhooks_d
 reminders_send = task_of("consent.tasks.reminders_send", mail.reminders_send)
 corrections_publish = task_of("consent.tasks.corrections_publish", consent_forms.corrections_publish)
 overdue_mails_send = task_of("consent.tasks.overdue_mails_send", committee.overdue_mails_send)
-hand_overs = task_of("consent.tasks.hand_overs", holders.hand_overs)
+handovers_record = task_of("consent.tasks.handovers_record", holders.handovers_record)
 
 
 @shared_task
@@ -26,4 +26,4 @@ def checkpoints_make(*_: object, **__: object) -> None:
     """Create the day's checkpoint if the private key is available; store data for proofs under the last checkpoint."""
     if settings.CHECKPOINT_KEY_FILE:
         checkpoints.checkpoint_make(key=checkpoints.signing_key())
-    checkpoints.state_keep()
+    checkpoints.checkpoint_state_store()

@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from common.admin import ReadOnlyAdmin
 from common.requests import SignedInRequest
 from consent.models import Mail
-from consent.services.accounts import account_change_record, standing_record
+from consent.services.accounts import account_change_record, permission_changes_record
 
 
 class ForSuperusers(admin.ModelAdmin):
@@ -70,7 +70,7 @@ class AccountAdmin(Accounts, UserAdmin):
     """Django's own admin, for superusers; changes to an account's permissions are recorded."""
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
-        with standing_record(obj, acting_user=cast(SignedInRequest, request).user):
+        with permission_changes_record(obj, acting_user=cast(SignedInRequest, request).user):
             super().save_model(request, obj, form, change)
 
 

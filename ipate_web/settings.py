@@ -309,7 +309,7 @@ CELERY_BEAT_SCHEDULE = {
         ("sweep addresses", "consent.tasks.addresses_sweep", 3600.0),
         ("publish corrections", "consent.tasks.corrections_publish", 3600.0),
         ("tell of overdue answers", "consent.tasks.overdue_mails_send", 3600.0),
-        ("hand over", "consent.tasks.hand_overs", 3600.0),
+        ("hand over", "consent.tasks.handovers_record", 3600.0),
         ("deliver mails", "consent.tasks.mails_deliver", 60.0),
         ("deliver webhooks", "consent.tasks.webhooks_deliver", 60.0),
         ("erase what is due", "training.tasks.records_due_erase", 900.0),

@@ -113,7 +113,7 @@ def judged_forecast(
     noiseless: float,
     *,
     judged: int,
-    stand_ins: int,
+    surrogates: int,
     rests_on: Sentence,
     measured: int | None = None,
 ) -> Forecast:
@@ -127,11 +127,11 @@ def judged_forecast(
         of: `LABELS` or `MODEL`.
         right: Share of correct results.
         judged: Number of points on which it was tested, at least 1.
-        stand_ins: Number of points that represented people, at least 1.
+        surrogates: Number of points that represented people, at least 1.
         measured: Number of other points on which the share will be measured; None if chance hardly affects so many.
     """
     low, high = wilson(right, judged if not measured else max(1, judged * measured // (judged + measured)))
-    error = stand_in_error(stand_ins)
+    error = surrogate_error(surrogates)
     return Forecast(of, right, max(0.0, low - error), min(1.0, high + error), noiseless, judged, rests_on)
 
 
@@ -142,7 +142,7 @@ _USELESS = gettext_noop(
 )
 
 
-def useless(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
+def baseline_warning(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
     """Return a warning if the model may be no more accurate than always predicting the most frequent class."""
     forecast = headline(forecasts)
     if forecast is None or forecast.majority is None or forecast.low > forecast.majority:
@@ -151,9 +151,9 @@ def useless(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
     return (Sentence(_USELESS, low=low, high=high, majority=majority),)
 
 
-def stand_in_error(stand_ins: int) -> float:
+def surrogate_error(surrogates: int) -> float:
     """Return the error of a forecast due to the choice of public points that represent people."""
-    return _ROOT / math.sqrt(stand_ins)
+    return _ROOT / math.sqrt(surrogates)
 
 
 def headline(forecasts: Sequence[Forecast]) -> Forecast | None:

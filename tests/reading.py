@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from learning.encoders import EncoderError, EncoderProcess
-from learning.formats import apart
+from learning.formats import isolation
 
 
 @pytest.fixture
@@ -16,11 +16,11 @@ def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read files without a separate process for each, which takes half a second."""
 
     def answered(
-        wish: dict[str, Any], folder: Path, allowance: apart.Allowance, progress: Callable[[int, int], None]
+        wish: dict[str, Any], folder: Path, allowance: isolation.Allowance, progress: Callable[[int, int], None]
     ) -> dict[str, Any]:
-        return apart.answered(wish, folder, progress)
+        return isolation.answered(wish, folder, progress)
 
-    monkeypatch.setattr(apart, "_process", answered)
+    monkeypatch.setattr(isolation, "_process", answered)
 
 
 @pytest.fixture

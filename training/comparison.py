@@ -46,7 +46,7 @@ class ComparedRun:
     Attributes:
         run: The run.
         accuracy: Accuracy of its published student on the test data, rounded; None if unknown.
-        evaluation: Evaluation of the student on the test data (see `training.methods.lessons`); empty if unknown.
+        evaluation: Evaluation of the student on the test data (`training.methods.student_training`); empty if unknown.
         label_accuracy: Share of correct labels among the released ones, rounded; None if unknown.
         share: Part of every cap that the run may use; None before its approval and in rehearsals.
         groups: Charge of each group.
@@ -193,8 +193,8 @@ def _outcome(forecast: Forecast, card: Mapping[str, Any]) -> ForecastOutcome:
 
 
 def _labels(card: Mapping[str, Any]) -> tuple[float | None, int]:
-    lesson = card.get("learned_from", {})
-    return lesson.get("label_accuracy"), lesson.get("labels", 0)
+    learned_from = card.get("learned_from", {})
+    return learned_from.get("label_accuracy"), learned_from.get("labels", 0)
 
 
 def _model(card: Mapping[str, Any], measure: str) -> tuple[float | None, int]:

@@ -228,8 +228,8 @@ def runs_start(
     """Start two runs with consenting people, and two rehearsals that compare numbers of teachers; idempotent."""
     rehearsed = {"method": Run.Method.PATE, "choices": STUDIES[name]["rehearsed"]}
     return [
-        everybody_start(name, real, proposer=proposer, approver=approver),
-        teachers_start(name, real, proposer=proposer, approver=approver),
+        neighbours_run_start(name, real, proposer=proposer, approver=approver),
+        pate_run_start(name, real, proposer=proposer, approver=approver),
         *(
             _run_start(name, rehearsal, title, rehearsed | {"variant": variant}, 1.0, proposer, approver)
             for title, variant in (
@@ -240,14 +240,14 @@ def runs_start(
     ]
 
 
-def everybody_start(name: str, real: tuple[Study, dict[str, Dataset]], *, proposer: User, approver: User) -> Run:
+def neighbours_run_start(name: str, real: tuple[Study, dict[str, Dataset]], *, proposer: User, approver: User) -> Run:
     """Draw head counts and start the run in which every holder votes; idempotent."""
     _head_counts(real[0], approver)
     everybody = {"method": Run.Method.NEIGHBOURS, "choices": {"rounds": 1}}
     return _run_start(name, real, "Every holder votes", everybody, _CHOSEN["uses"]["neighbours"], proposer, approver)
 
 
-def teachers_start(name: str, real: tuple[Study, dict[str, Dataset]], *, proposer: User, approver: User) -> Run:
+def pate_run_start(name: str, real: tuple[Study, dict[str, Dataset]], *, proposer: User, approver: User) -> Run:
     """Draw head counts and start Individualized PATE with weighting; idempotent."""
     _head_counts(real[0], approver)
     fields = {"method": Run.Method.PATE, "variant": Run.Variant.WEIGHTING, "choices": STUDIES[name]["teachers"]}

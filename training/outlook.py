@@ -14,7 +14,7 @@ from pydantic import Field
 from accounting.caps import epsilon_of
 from common.declarations import Stored
 from common.sentences import Sentence, gettext_noop
-from learning.forecasts import MODEL, Forecast, few_people, headline, useless
+from learning.forecasts import MODEL, Forecast, baseline_warning, few_people, headline
 from learning.mechanisms.pate import LEFT_OUT
 from training.comparison import forecast_outcomes, run_minutes
 from training.methods import MethodOutcome, method_of
@@ -132,7 +132,7 @@ def _costs(run: Run) -> Iterator[GroupCost]:
 
 
 def _doubts(run: Run, forecasts: list[Forecast]) -> Iterator[Sentence]:
-    yield from useless(forecasts)
+    yield from baseline_warning(forecasts)
     yield from few_people(forecasts, len(run.classes))
     if method_of(run).outcome != MethodOutcome.MODEL:
         return

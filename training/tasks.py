@@ -29,8 +29,8 @@ alliance_contact = task_of("training.tasks.alliance_contact", alliances.alliance
 def alliances_contact(*_: object, **__: object) -> None:
     """Ask the hubs of all alliances for news, copy their published models, and notify operators of silent ones."""
     alliances.alliances_contact()
-    joint_runs.models_follow()
-    joint_runs.withdrawals_follow()
+    joint_runs.hub_models_publish()
+    joint_runs.hub_withdrawals_apply()
     alliances.notify_silences()
 
 
@@ -38,7 +38,7 @@ def alliances_contact(*_: object, **__: object) -> None:
 def former_hubs_ask(*_: object, **__: object) -> None:
     """Ask the hubs of alliances that have ended here for withdrawals, and apply them here."""
     alliances.former_hubs_ask()
-    joint_runs.withdrawals_follow()
+    joint_runs.hub_withdrawals_apply()
 
 
 @worker_ready.connect

@@ -217,7 +217,7 @@ def _model(run: Run, released: list[Release]) -> Result:
         in_use_since=_last(released, Release.Kind.STAGE, version=model.version, stage=model.stage)
         if model.stage == StudentModel.Stage.PRODUCTION
         else None,
-        takers=_takers(released, model.digest, model.onnx_digest, *_replaced(released, model)),
+        downloaders=_downloaders(released, model.digest, model.onnx_digest, *_replaced(released, model)),
         predictions=model.predictions,
         withdrawn_at=model.withdrawn_at,
         reason=model.withdrawal_reason,
@@ -234,7 +234,7 @@ def _table(run: Run, released: list[Release]) -> Result:
         classes=[],
         **size,
         published_at=table.created_at,
-        takers=_takers(released, table.digest),
+        downloaders=_downloaders(released, table.digest),
         withdrawn_at=table.withdrawn_at,
         reason=table.withdrawal_reason,
     )
@@ -246,7 +246,7 @@ def _is_publication(release: Release) -> bool:
     return release.kind == Release.Kind.CHOICE or bool(by_run)
 
 
-def _takers(released: list[Release], *digests: str) -> int:
+def _downloaders(released: list[Release], *digests: str) -> int:
     """Return the number of people and programs that downloaded one of these files."""
     taken = (each for each in released if _is_taken(each) and each.content.get("digest") in {*digests} - {""})
     return len({each.recorded_by_id for each in taken})

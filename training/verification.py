@@ -49,7 +49,7 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
             Check(f"releases of run {run.pk}", lambda run=run: release_faults(run))  # type: ignore[misc]
             for run in Run.objects.filter(study=study).select_related("study")
         ),
-        Check("releases of unknown runs", lambda: stray_faults(study)),
+        Check("releases of unknown runs", lambda: orphaned_release_faults(study)),
         Check("datasets match their digests", lambda: record_faults(study)),
         # A request is private to its holder, so people who decide about runs do not learn of an overdue erasure.
         Check("requested erasures were carried out", lambda: erasure_faults(study), for_deciders=False),
@@ -278,7 +278,7 @@ def _file_faults(
         yield f"{which} is missing."
 
 
-def stray_faults(study: Study) -> Iterator[str]:
+def orphaned_release_faults(study: Study) -> Iterator[str]:
     """Yield messages about releases of a study that belong to unknown runs."""
     unknown = Release.objects.filter(study=study, run__isnull=False).exclude(
         run__in=Run.objects.filter(study=study).values("pk")
@@ -287,7 +287,7 @@ def stray_faults(study: Study) -> Iterator[str]:
         yield f"run {run}: has {entries} entries in the register, but does not exist in this study."
 
 
-def batches_kept(study: Study) -> QuerySet[Batch]:
+def batches_with_votes(study: Study) -> QuerySet[Batch]:
     """Return the batches whose votes were kept so that their charges can be recomputed."""
     batches = Batch.objects.filter(run__study=study, run__rehearsal=False, run__status=Run.Status.FINISHED)
     kept = batches.filter(run__forgotten_at=None)  # the study may have started keeping votes later
@@ -312,7 +312,7 @@ _LEASE = timedelta(hours=3)
 _KEPT = 100
 
 
-def outcome_keep(
+def check_results_store(
     study: Study | None,
     checks: Iterable[Check],
     report: Callable[[Check, list[str]], None] = lambda check, faults: None,
@@ -355,7 +355,7 @@ def studies_verify() -> None:
     for study in [None, *Study.objects.order_by("pk")]:
         if not _claim(study, night):
             continue  # done, or another worker is working on it
-        if outcome_keep(study, checks_of(study) if study else installation_checks()):
+        if check_results_store(study, checks_of(study) if study else installation_checks()):
             logger.error("A verification found faults; the auditors are being notified.")
         _mail(study)
 

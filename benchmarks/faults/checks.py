@@ -40,13 +40,13 @@ def faults(studies: Any, counts: Counter[str], *, may_fail: bool = False) -> Ite
     from accounting.shares import share_free, shares
     from accounting.tasks import files_sweep
     from training.models import Run
-    from training.verification import batches_kept
+    from training.verification import batches_with_votes
 
     for study in studies.all:
         for run in Run.objects.filter(study=study):
             counts[f"runs {run.status}"] += 1
             yield from _run_faults(run, may_fail)
-        for batch in batches_kept(study):
+        for batch in batches_with_votes(study):
             counts["batches recomputed"] += 1
             counts["labels"] += batch.labels
         if missing := missing_rows(study):

@@ -25,7 +25,7 @@ from benchmarks.neighbours.study import (
 from common.noise import SimulationNoise
 from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
 from learning.mechanisms.neighbours.rounds import plan_rounds
-from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.surrogates import Sample
 
 Rows = list[dict[str, Any]]
 EPSILONS = (1.0, 0.25, 0.1)

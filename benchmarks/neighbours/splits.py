@@ -12,7 +12,7 @@ from benchmarks.neighbours.study import DELTAS, Data, ask, caps_draw, data_load,
 from common.noise import SimulationNoise
 from learning.mechanisms.neighbours.forecast import propose
 from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
-from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.surrogates import Sample
 
 SIZES = {"as digits": (1_300, 300, 197), "larger": (6_000, 2_000, 1_000)}
 """Numbers of holders, public points and labelled points, drawn from the public points of a dataset."""

@@ -20,7 +20,7 @@ from learning.formats import catalogue_load
 from learning.learners import learner_create
 from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
 from learning.mechanisms.neighbours.rounds import PlannedRound, RoundsPlan, next_round, plan_rounds
-from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.surrogates import Sample
 from learning.mechanisms.neighbours.votes import radii, shard_contributions
 from learning.mechanisms.protocol import PlannedLevel
 from learning.representations import default_representation, representation_create

@@ -35,7 +35,7 @@ _KEY = b"benchmark"
 
 
 @dataclass(frozen=True, eq=False)
-class Taught:
+class TrainedStudent:
     """Classes `(teachers, points)` of all points that are not private, and processor seconds for them."""
 
     predictions: NDArray[np.integer]
@@ -80,7 +80,7 @@ def teach(
     holder: NDArray[np.integer],
     points: NDArray[np.floating],
     learner: Learner | None = None,
-) -> Taught:
+) -> TrainedStudent:
     """Train the teachers, each on the records of its holders, and let them label all `points`.
 
     The teachers depend on the groups and not on the public split, so predictions are stored in a file, under
@@ -93,7 +93,7 @@ def teach(
     kept = folder / f"teachers-{name}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}.npz"
     if kept.exists():
         with np.load(kept, allow_pickle=False) as arrays:
-            return Taught(arrays["predictions"], float(arrays["seconds"]))
+            return TrainedStudent(arrays["predictions"], float(arrays["seconds"]))
     clock = time.process_time()
     positions, teachers = assign_keyed(plan, np.arange(len(places)), places, _KEY)
     teacher_of = np.empty(len(places), np.int64)
@@ -106,7 +106,7 @@ def teach(
             said[teacher] = model.predict(points)
     seconds = time.process_time() - clock
     np.savez_compressed(kept, predictions=said, seconds=seconds)
-    return Taught(said, seconds)
+    return TrainedStudent(said, seconds)
 
 
 def vote(name: str, plan: Plan, predictions: NDArray[np.integer], classes: int, *, seed: int) -> Answers:

@@ -67,7 +67,7 @@ def renew_by(form: Validity | None, decided_on: date) -> datetime | None:
     return None
 
 
-def counts_after(form: Validity | None, moment: datetime) -> bool:
+def is_valid_after(form: Validity | None, moment: datetime) -> bool:
     """Return whether a consent to ``form`` given today would be valid at ``moment`` or later."""
     ends = renew_by(form, day_of(timezone.now()))
     return ends is None or ends > moment
@@ -125,7 +125,7 @@ def answering_for(holder: DataHolder) -> Answering:
     return answering(last.kind, last.until, day_of(timezone.now())) if last else Answering()
 
 
-def time_is_over(at: datetime) -> Q:
+def authority_has_ended(at: datetime) -> Q:
     """Return the condition for circumstances with a guardian or proxy who no longer answers at ``at``."""
     return Q(kind__in=REPRESENTED, until__lte=day_of(at))
 
@@ -136,7 +136,7 @@ def required_form_version(study: Study, at: datetime | None = None) -> int:
     return required.aggregate(newest=Max("version"))["newest"] or 0
 
 
-def forms_that_count(study: Study, at: datetime) -> set[int]:
+def valid_forms(study: Study, at: datetime) -> set[int]:
     """Return the primary keys of the versions for which a consent is valid at ``at``."""
     forms = ConsentForm.objects.filter(study=study).order_by().values_list(*_FORM_COLUMNS)
     return _that_count(list(forms), at)
@@ -263,7 +263,7 @@ def circumstances_last(*studies: Study) -> QuerySet[Circumstance]:
 
 def circumstances_over(at: datetime) -> QuerySet[Circumstance]:
     """Return the last circumstance of each holder whose guardian or proxy no longer answers at ``at``."""
-    return _last().filter(time_is_over(at))
+    return _last().filter(authority_has_ended(at))
 
 
 def _last() -> QuerySet[Circumstance]:

@@ -24,7 +24,7 @@ from consent.models import (
     Renewal,
     Study,
 )
-from consent.people.circumstances import REMINDED, Answering, Lapse, answering_for, counts_after, last_day
+from consent.people.circumstances import REMINDED, Answering, Lapse, answering_for, is_valid_after, last_day
 from consent.selectors import (
     LastPromise,
     consent_current,
@@ -339,5 +339,5 @@ def holder_status(holder: DataHolder) -> HolderStatus:
     renews = not closed and any(form.renewal != Renewal.NOT_ASKED for form in later)
     lapse = lapse_of(current)
     outlasted = timezone.now() if lapse is not None else current.renew_by
-    ends = outlasted is not None and not counts_after(in_force, outlasted)
+    ends = outlasted is not None and not is_valid_after(in_force, outlasted)
     return HolderStatus(current, lapse, later[0] if renews else None, answers, last, renewed, closed, ends)

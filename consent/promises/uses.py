@@ -96,7 +96,7 @@ class Result:
         worth: quality for outcomes other than classes: R² for numbers, concordance for times, mean area for labels.
         stage: intended use of the model, in words.
         in_use_since: when it was put into production; None if it never was.
-        takers: number of people and programs that downloaded it or asked it for predictions.
+        downloaders: number of people and programs that downloaded it or asked it for predictions.
         predictions: number of records for which this site was asked for a prediction.
         withdrawn_at: when it was withdrawn; None if it is still published.
         reason: why it was withdrawn.
@@ -117,7 +117,7 @@ class Result:
     worth: float | None = None
     stage: str = ""
     in_use_since: datetime | None = None
-    takers: int = 0
+    downloaders: int = 0
     predictions: int = 0
     withdrawn_at: datetime | None = None
     reason: str = ""
@@ -203,14 +203,14 @@ class Result:
             sentences = [_("It has been in use since %(day)s.") % {"day": _day(self.in_use_since)}]
         else:
             sentences = [_("The study has not put it into use. Its stage: %(stage)s.") % {"stage": self.stage}]
-        if self.takers:
+        if self.downloaders:
             sentences.append(
                 ngettext(
                     "%(number)d person or program has downloaded it or asked it for predictions.",
                     "%(number)d people and programs have downloaded it or asked it for predictions.",
-                    self.takers,
+                    self.downloaders,
                 )
-                % {"number": self.takers}
+                % {"number": self.downloaders}
             )
         else:
             sentences.append(_("It has not been downloaded or asked for predictions yet."))
@@ -228,13 +228,13 @@ class Result:
     @property
     def _taken(self) -> str:
         """Return a sentence with the number of people and programs that have downloaded the table."""
-        if not self.takers:
+        if not self.downloaders:
             return _("It has not been downloaded yet.")
         return ngettext(
             "%(number)d person or program has downloaded it.",
             "%(number)d people and programs have downloaded it.",
-            self.takers,
-        ) % {"number": self.takers}
+            self.downloaders,
+        ) % {"number": self.downloaders}
 
     @property
     def moment(self) -> str:

@@ -112,7 +112,7 @@ def _standings(of: Q) -> dict[int, dict[str, bool]]:
 
 
 @contextmanager
-def standing_record(user: User, *, acting_user: AbstractBaseUser | None) -> Iterator[None]:
+def permission_changes_record(user: User, *, acting_user: AbstractBaseUser | None) -> Iterator[None]:
     """Record the changes that the block makes to an account's permissions.
 
     These permissions are whether it is active, may use the admin, is a superuser, and administers the installation.
@@ -256,7 +256,7 @@ def account_close(*, user: User, acting_user: User | None) -> None:
     others = User.objects.filter(Q(pk__in=administrators) | Q(is_superuser=True), is_active=True).exclude(pk=user.pk)
     if (user.pk in administrators or user.is_superuser) and not others.exists():
         raise ValidationError(_("This is the last administrator. Make another person an administrator first."))
-    with standing_record(user, acting_user=acting_user):
+    with permission_changes_record(user, acting_user=acting_user):
         user.is_active = False
         user.save(update_fields=["is_active"])
     _sessions_end(user)
@@ -274,7 +274,7 @@ def account_reopen(*, user: User, acting_user: User | None) -> None:
     user = User.objects.select_for_update().get(pk=user.pk)
     if user.is_active:
         return
-    with standing_record(user, acting_user=acting_user):
+    with permission_changes_record(user, acting_user=acting_user):
         user.is_active = True
         user.save(update_fields=["is_active"])
 
@@ -319,7 +319,7 @@ def administrator_set(*, user: User, appointed: bool, acting_user: User | None) 
     """
     if acting_user is not None and not acting_user.is_superuser:
         raise PermissionDenied("Only superusers may appoint administrators.")
-    with standing_record(user, acting_user=acting_user):
+    with permission_changes_record(user, acting_user=acting_user):
         if appointed:
             Administrator.objects.get_or_create(user=user)
         else:

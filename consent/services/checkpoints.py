@@ -216,7 +216,7 @@ def checkpoint_make(*, key: SigningKey, adopted: bool = False) -> Checkpoint | N
         CheckpointError: the records or the log contradict earlier checkpoints. Nothing is signed in this case.
     """
     taken = _adopt() if adopted else 0
-    if faults := [*log_faults(), *second_place_faults(), *_all_faults()]:
+    if faults := [*log_faults(), *log_copy_faults(), *_all_faults()]:
         raise CheckpointError("\n".join(["No checkpoint was signed:", *faults]))
     now = timezone.now().astimezone(UTC)
     made = None
@@ -328,7 +328,7 @@ def log_faults(keys: Sequence[str] = ()) -> Iterator[str]:
             return
 
 
-def second_place_faults() -> Iterator[str]:
+def log_copy_faults() -> Iterator[str]:
     """Describe differences between the log and its copy at the second location."""
     entries = dict(Checkpoint.objects.values_list("number", "entry"))
     copied = _copied()
@@ -415,7 +415,7 @@ def _state_file(checkpoint: Checkpoint) -> str:
     return f"{_FOLDER}/state-{checkpoint.number}-{leaf_hash(checkpoint.entry.encode()).hex()[:16]}.npz"
 
 
-def state_keep() -> None:
+def checkpoint_state_store() -> None:
     """Store the state of the last checkpoint, so that proofs can be made at once; called by a worker."""
     last = Checkpoint.objects.exclude(key="").last()
     if last is None or _state_file(last) in (there := arrays_list(_FOLDER)):
@@ -433,14 +433,14 @@ def state_keep() -> None:
 
 
 def _state_kept(checkpoint: Checkpoint) -> State:
-    """Return the state stored by :func:`state_keep`. Raises FileNotFoundError."""
+    """Return the state stored by :func:`checkpoint_state_store`. Raises FileNotFoundError."""
     arrays = arrays_load(_state_file(checkpoint))
     hashes = (hash.tobytes() for hash in arrays["kept_hashes"])
     by_place = dict(zip(arrays["kept_places"].tolist(), hashes, strict=True))
     return State(bytes.fromhex(checkpoint.key), arrays["places"], arrays["leaves"], by_place)
 
 
-def checkpoint_over(event: ConsentEvent) -> Checkpoint | None:
+def checkpoint_covering(event: ConsentEvent) -> Checkpoint | None:
     """Return the last checkpoint if it covers a decision and proofs can be made."""
     last = Checkpoint.objects.exclude(key="").last()
     if last is None or _state_file(last) not in arrays_list(_FOLDER):

@@ -20,7 +20,7 @@ from consent.languages import own_name
 from consent.models import ConflictOfInterest, ConsentFormProposal, EpsilonPolicy, Mail, Remark, Role, Study, study_lock
 from consent.models.studies import HARM_LENGTH
 from consent.people.circumstances import day_of
-from consent.permissions import SECOND_PERSON, in_one_hand, members_with_permission
+from consent.permissions import SECOND_PERSON, accounts_are_linked, members_with_permission
 from consent.selectors import forms_waiting, policies_waiting
 from consent.services.mail import mails_send
 from consent.services.studies import study_asks_check, study_update
@@ -123,7 +123,7 @@ def approval_record(
             ``last`` is set but more people have to approve.
     """
     earlier = [remark.made_by_id for remark in selectors.approvals_of(proposal)]
-    if acting_user.pk in earlier or any(in_one_hand(study, each, acting_user.pk) for each in earlier):
+    if acting_user.pk in earlier or any(accounts_are_linked(study, each, acting_user.pk) for each in earlier):
         message = _("You have already approved this, perhaps with another account. Another person must approve it.")
         raise ValidationError(message, code=SECOND_PERSON)
     if last and len(earlier) + 1 < study.quorum:

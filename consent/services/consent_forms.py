@@ -25,7 +25,7 @@ from consent import selectors
 from consent.languages import own_name
 from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Remark, Renewal, Study, study_lock
 from consent.people.circumstances import day_begin, day_of
-from consent.permissions import in_one_hand, members_with_permission, second_person_check
+from consent.permissions import accounts_are_linked, members_with_permission, second_person_check
 from consent.services.changes import changes_recorded
 from consent.services.committee import answer_day, approval_record, approvers_mail, not_rejected_check
 from consent.services.decisions import check_answers_supersede
@@ -186,7 +186,7 @@ def consent_form_correct(
     texts = consent_form_check(study, texts, valid, latest.facts)
     correction_check(latest.texts, texts)
     others = members_with_permission(study, "consent.approve_consentform").exclude(pk=acting_user.pk)
-    if not any(not in_one_hand(study, acting_user.pk, member.pk) for member in others):
+    if not any(not accounts_are_linked(study, acting_user.pk, member.pk) for member in others):
         raise ValidationError(
             _("You are the only member of the ethics committee, so no one could object. Propose this as a new version.")
         )

@@ -244,7 +244,7 @@ def circumstance_append(record: Circumstance) -> Circumstance:
 
 
 @transaction.atomic
-def hand_over(holder: DataHolder) -> None:
+def handover_record(holder: DataHolder) -> None:
     """Record, unless already recorded, that a guardian or proxy no longer answers because the day has come."""
     study_lock(holder.study_id)
     last = circumstances_over(timezone.now()).filter(holder=holder).first()
@@ -252,15 +252,15 @@ def hand_over(holder: DataHolder) -> None:
         circumstance_append(_new(DataHolder.objects.get(pk=holder.pk), _KIND.PERSON, None, _DAY_CAME, None))
 
 
-def is_day_come(record: Circumstance) -> bool:
-    """Return whether a circumstance was recorded by :func:`hand_over`."""
+def is_handover(record: Circumstance) -> bool:
+    """Return whether a circumstance was recorded by :func:`handover_record`."""
     return record.recorded_by_id is None and record.reason == _DAY_CAME
 
 
-def hand_overs() -> None:
+def handovers_record() -> None:
     """Hand over all holders whose guardian or proxy no longer answers."""
     for circumstance in circumstances_over(timezone.now()):
-        hand_over(circumstance.holder)
+        handover_record(circumstance.holder)
 
 
 @transaction.atomic

@@ -38,7 +38,13 @@ from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, St
 from consent.people.circumstances import Answering, answering_for, circumstances_last, circumstances_over
 from consent.people.pseudonyms import Invited, holder_named
 from consent.services.changes import changes_recorded
-from consent.services.holders import circumstance_record, hand_over, holder_link, holders_register, invitations_end
+from consent.services.holders import (
+    circumstance_record,
+    handover_record,
+    holder_link,
+    holders_register,
+    invitations_end,
+)
 from consent.services.mail import confirmed_address, holder_mail
 from consent.services.studies import study_asks_check
 
@@ -160,7 +166,7 @@ def invitations_create(
     wanted = list(dict.fromkeys(each.pseudonym for each in people if each.pseudonym))
     ids = holders_register(study=study, pseudonyms=wanted)
     for over in circumstances_over(timezone.now()).filter(study=study):
-        hand_over(over.holder)
+        handover_record(over.holder)
     for each in people:
         if each.answers:
             _answers_record(study, each, acting_user)
@@ -296,7 +302,7 @@ def _invitation_bind(code: str) -> Invitation | None:
         return None
     over = circumstances_over(timezone.now()).filter(holder=invitation.holder_id).first()
     if over is not None:
-        hand_over(over.holder)
+        handover_record(over.holder)
         return None
     if invitation.holder is None and invitation.study.is_closed:
         return invitation
@@ -427,7 +433,7 @@ def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: Abst
     """
     study_lock(study.pk)
     holder = holder_named(study, pseudonym)
-    hand_over(holder)
+    handover_record(holder)
     holder.refresh_from_db()
     now = timezone.now()
     record = LinkReissue(study=study, holder=holder, reason=reason.strip(), issued_by_id=acting_user.pk, issued_at=now)

@@ -19,8 +19,8 @@ from common.append_only import Chained, acts_models
 from common.jobs import send
 from consent.models import Circumstance, ConsentEvent, ConsentForm, DataHolder, Disposal, EpsilonPolicy, Study
 from consent.people.circumstances import circumstance_last
-from consent.selectors import EpsilonRule, consent_current, is_weaker_unsaid, promise_last
-from consent.services.holders import circumstance_append, is_day_come
+from consent.selectors import EpsilonRule, consent_current, is_weakened_without_agreement, promise_last
+from consent.services.holders import circumstance_append, is_handover
 
 #: Rows that a row refers to, with their times of creation, because the database reuses numbers that it has lost.
 _REFERENCES: dict[str, tuple[type[Any], str]] = {
@@ -123,7 +123,7 @@ def _circumstances_apply(records: Iterable[Circumstance]) -> None:
         lost[record.holder_id].append(record)
     for mine in lost.values():
         since = circumstance_last(mine[-1].holder)
-        if since is None or since.recorded_at < mine[-1].recorded_at or is_day_come(since):
+        if since is None or since.recorded_at < mine[-1].recorded_at or is_handover(since):
             for record in mine:
                 circumstance_append(record)
         else:
@@ -169,7 +169,9 @@ def _consents_end(unknown: Iterable[ConsentEvent]) -> None:
 def _weakens(event: ConsentEvent) -> bool:
     """Return whether a decision to be appended would weaken a promise without an agreement to exactly that."""
     last = promise_last(event.holder) if event.grants else None
-    return last is not None and is_weaker_unsaid(event, last.event, EpsilonRule(event.study, timezone.now()))
+    return last is not None and is_weakened_without_agreement(
+        event, last.event, EpsilonRule(event.study, timezone.now())
+    )
 
 
 def _references_lost(row: Any) -> list[str]:

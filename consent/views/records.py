@@ -32,7 +32,7 @@ from consent.promises.questions import KEYS
 from consent.promises.status import agreement_of, holder_status, offer_of, promise_of
 from consent.promises.uses import results_of, timeline, usage_of
 from consent.selectors import consent_form_in_force
-from consent.services.checkpoints import checkpoint_over, proof_of
+from consent.services.checkpoints import checkpoint_covering, proof_of
 from consent.services.decisions import answer_draft_of
 from consent.services.paper import scan_load
 from consent.views.decision import events_of, option_in_force
@@ -71,7 +71,7 @@ def receipt(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
         "facts": receipt_facts(event),
         "digests": receipt_digests(event),
         "status": holder_status(event.holder),
-        "checkpoint": checkpoint_over(event),
+        "checkpoint": checkpoint_covering(event),
         "has_checkpoints": bool(settings.CHECKPOINT_KEYS),
     }
     return render(request, "consent/receipt.html", context)
@@ -80,7 +80,7 @@ def receipt(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
 @_receipt_page
 def receipt_proof(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
     """Download the proof that the last signed checkpoint covers a decision."""
-    checkpoint = checkpoint_over(events[-1])
+    checkpoint = checkpoint_covering(events[-1])
     if checkpoint is None:
         raise Http404
     return _download(_json(proof_of(events[-1], checkpoint)), f"proof-{len(events)}.json")

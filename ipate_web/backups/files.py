@@ -180,7 +180,7 @@ def member_add(archive: tarfile.TarFile, name: str, size: int, content: IO[bytes
     archive.addfile(member, content)
 
 
-class FilesBeside:
+class StagedFiles:
     """Files of a backup that are being added to the storages, with their SHA-256 by file in ``digests``."""
 
     def __init__(self, digests: dict[Name, str], folder: Path) -> None:
@@ -355,7 +355,7 @@ def backup_keys(backup: Path) -> Path | None:
     return next((path for end in (".age", "") if (path := backup.parent / f"{NAME}{end}").is_file()), None)
 
 
-def keys_bring_back(copy: Path, identities: Sequence[Identity]) -> int:
+def keys_restore(copy: Path, identities: Sequence[Identity]) -> int:
     """Restore those keys in a copy that this installation lacks; return their number."""
     brought = 0
     with archive_open(copy, identities) as members:

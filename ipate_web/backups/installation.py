@@ -43,8 +43,8 @@ from ipate_web.backups.archives import Digesting, archive_open, archive_write, b
 from ipate_web.backups.databases import database_staged, dump_name, snapshot
 from ipate_web.backups.files import (
     FileCopies,
-    FilesBeside,
     Name,
+    StagedFiles,
     files_named_now,
     heads_of,
     member_add,
@@ -272,7 +272,7 @@ def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[st
     replaced = False
     try:
         with workspace() as folder:
-            files = FilesBeside(_files_of(manifest), folder)
+            files = StagedFiles(_files_of(manifest), folder)
             dump = folder / manifest["database"]
             with archive_open(path, identities) as members:
                 for name, content in progress_bar(members, desc="copying files", unit=" files"):

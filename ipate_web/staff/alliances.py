@@ -22,9 +22,9 @@ from ipate_web.lists import Column, Listing, Reader
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form, study_page
 from ipate_web.staff.templatetags.moments import moment
 from training.alliances import renewals, services
-from training.alliances.approvals import form_tells
+from training.alliances.approvals import form_describes
 from training.alliances.runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
-from training.alliances.selectors import hub_fingerprint, left_without, participant_rows, pending_sites
+from training.alliances.selectors import hub_fingerprint, participant_rows, pending_sites, remaining_sites
 from training.alliances.services import private_datasets
 from training.alliances.wire import invitation_write
 from training.models import Alliance, Dataset, JointRun, Run
@@ -246,7 +246,7 @@ def alliance(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
         "runs": found.runs.all(),
     }
     if not found.is_hub:
-        context |= {"differences": services.schema_differences(found), "form_tells": form_tells(found)}
+        context |= {"differences": services.schema_differences(found), "form_describes": form_describes(found)}
     return render_page(request, study, "staff/alliances/alliance.html", context)
 
 
@@ -344,7 +344,7 @@ def joint_run_without(request: SignedInRequest, study: Study, pk: str, place: in
             joint_run_go_on(run=run, without=waiting.name, acting_user=request.user)
             messages.success(request, _("The run continues without this site."))
         return redirect("staff:run", study.slug, run.pk)
-    context = {"run": run, "waiting": waiting, "left": left_without(run, waiting.name)}
+    context = {"run": run, "waiting": waiting, "left": remaining_sites(run, waiting.name)}
     return render_page(request, study, "staff/runs/without.html", context)
 
 

@@ -23,8 +23,8 @@ from consent.forms import INVALID_EMAIL
 from consent.models import AccountChange, Membership, Role, RoleChange, Study
 from consent.models.roles import CONFIRM, WATCHING
 from consent.permissions import (
+    accounts_are_linked,
     confirms_roles,
-    in_one_hand,
     members_with_permission,
     needs_no_confirmation,
     roles_given_by,
@@ -340,7 +340,7 @@ def _can_confirm(study: Study, proposal: RoleChange, person: Any) -> bool:
     """Return whether a supervisor can confirm this proposal as a second person whom it is not about."""
     concerned = proposal.kind == RoleChange.Kind.TO_GIVE and proposal.user_id == person.pk
     proposer = proposal.changed_by_id
-    return not concerned and proposer not in (None, person.pk) and not in_one_hand(study, proposer, person.pk)
+    return not concerned and proposer not in (None, person.pk) and not accounts_are_linked(study, proposer, person.pk)
 
 
 def _waiting(study: Study, proposal: RoleChange) -> dict[str, Any]:

@@ -47,7 +47,7 @@ from training.selectors import (
     run_rounds,
     run_versions,
 )
-from training.services.downloads import LABEL_FORMATS, download_record, takers
+from training.services.downloads import LABEL_FORMATS, download_record, downloaders
 from training.services.publication import publication_doubts, result_withdraw
 
 T = TypeVar("T")
@@ -270,7 +270,11 @@ def run_result_withdraw(request: SignedInRequest, study: Study, pk: str) -> Http
         result_withdraw(run=result.run, acting_user=request.user, **form.cleaned_data)
         messages.success(request, _("Table withdrawn."))
         return redirect("staff:run", study.slug, result.run.pk)
-    context: dict[str, Any] = {"run": result.run, "form": form, "takers": len(takers(result.run, [result.digest]))}
+    context: dict[str, Any] = {
+        "run": result.run,
+        "form": form,
+        "downloaders": len(downloaders(result.run, [result.digest])),
+    }
     return render_page(request, study, "staff/runs/result_withdraw.html", context)
 
 

@@ -40,7 +40,7 @@ from ipate_web.staff.fields import (
 from ipate_web.staff.pages import attachment, faults_in, faults_show, file_name, render_page, study_form, study_page
 from training.models import Run, StudentModel
 from training.selectors import run_versions, runs_visible_to
-from training.services.downloads import ModelFile, download_record, file_native, file_onnx, model_takers
+from training.services.downloads import ModelFile, download_record, file_native, file_onnx, model_downloaders
 from training.services.publication import (
     NEXT,
     model_stage_set,
@@ -243,7 +243,12 @@ def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, versio
         student_withdraw(run=row, version=chosen.version, acting_user=request.user, **form.cleaned_data)
         messages.success(request, _("Version %(number)d withdrawn.") % {"number": chosen.version})
         return redirect("staff:run", study.slug, row.pk)
-    context: dict[str, Any] = {"run": row, "chosen": chosen, "form": form, "takers": len(model_takers(chosen))}
+    context: dict[str, Any] = {
+        "run": row,
+        "chosen": chosen,
+        "form": form,
+        "downloaders": len(model_downloaders(chosen)),
+    }
     return render_page(request, study, "staff/runs/student_withdraw.html", context)
 
 

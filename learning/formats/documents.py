@@ -60,12 +60,12 @@ def outcome_of(document: Any) -> Outcome:
     return schema_from_json(document).outcome
 
 
-def records_alike(document: Any, other: Any) -> bool:
+def encodes_alike(document: Any, other: Any) -> bool:
     """Return whether two stored schemas encode records in the same way, even if their files are formatted differently.
 
     >>> columns = [{"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100}]
     >>> table = {"kind": "table", "columns": columns, "classes": ["no", "yes"]}
-    >>> records_alike(table, table | {"delimiter": ";", "columns": [*columns, {"name": "id", "role": "ignore"}]})
+    >>> encodes_alike(table, table | {"delimiter": ";", "columns": [*columns, {"name": "id", "role": "ignore"}]})
     True
     """
     first, second = schema_from_json(document), schema_from_json(other)

@@ -188,7 +188,7 @@ def _of_images(shape: Sequence[int]) -> Draft:
 
 
 def _of_image_files(path: Path) -> Draft:
-    seen = image_files.look(path)
+    seen = image_files.image_properties(path)
     [(size, count)] = seen.sizes.most_common(1)
     remarks = []
     if count < seen.sizes.total() or max(size) > _LARGEST:

@@ -81,7 +81,7 @@ def dicom_image(content: bytes, window: tuple[float, float] | None) -> tuple[Ima
     return Image.fromarray(255 - seen if kind == "MONOCHROME1" else seen), patient
 
 
-def dicom_look(content: bytes) -> tuple[int, int, bool, tuple[float, float] | None]:
+def dicom_properties(content: bytes) -> tuple[int, int, bool, tuple[float, float] | None]:
     """Return height, width, whether a DICOM file has colours, and the requested window."""
     import pydicom
 
@@ -264,7 +264,7 @@ def _count_others(archive: zipfile.ZipFile, entries: Sequence[Entry], report: Re
 
 
 @dataclass(frozen=True)
-class Look:
+class ImageProperties:
     """Properties of the first images of an archive.
 
     Attributes:
@@ -280,7 +280,7 @@ class Look:
     window: tuple[float, float] | None
 
 
-def look(path: Path, first: int = 200) -> Look:
+def image_properties(path: Path, first: int = 200) -> ImageProperties:
     """Return the properties of the first images of an archive.
 
     Raises:
@@ -293,7 +293,7 @@ def look(path: Path, first: int = 200) -> Look:
             with archive.open(entry.member) as file, _readable():
                 if is_dicom(file.read(132)):
                     file.seek(0)
-                    height, width, colours, suggestion = dicom_look(file.read())
+                    height, width, colours, suggestion = dicom_properties(file.read())
                     window = window or suggestion
                 else:
                     file.seek(0)
@@ -302,7 +302,7 @@ def look(path: Path, first: int = 200) -> Look:
             sizes[height, width] += 1
             channels = 3 if colours else channels
         classes = sorted({entry.label for entry in entries if entry.label})
-    return Look(sizes, channels, classes, window)
+    return ImageProperties(sizes, channels, classes, window)
 
 
 def _read(archive: zipfile.ZipFile, member: str, schema: ImageSchema) -> tuple[npt.NDArray[np.uint8], str]:

@@ -155,7 +155,7 @@ _PLACES = 20
 
 
 @dataclass
-class LeftOut:
+class OmittedItems:
     """Items that were left out for the same reason: their number, and where in the file the first ones are."""
 
     count: int = 0
@@ -169,7 +169,7 @@ class BalancePart:
     seen: int = 0
     used: int = 0
     refused: int = 0
-    left_out: dict[str, LeftOut] = field(default_factory=dict)
+    left_out: dict[str, OmittedItems] = field(default_factory=dict)
 
     @property
     def decided(self) -> int:
@@ -206,7 +206,7 @@ class Balance:
 
     def leave_out(self, part: str, reason: str, *, place: int | None = None) -> None:
         """Count items that are not used, with the reason and the 1-based place in the file."""
-        left_out = self._part(part).left_out.setdefault(reason, LeftOut())
+        left_out = self._part(part).left_out.setdefault(reason, OmittedItems())
         left_out.count += 1
         if place is not None and len(left_out.places) < _PLACES:
             left_out.places.append(place)
@@ -236,7 +236,7 @@ class Balance:
             own.used += part.used
             own.refused += part.refused
             for reason, left_out in part.left_out.items():
-                sum_ = own.left_out.setdefault(reason, LeftOut())
+                sum_ = own.left_out.setdefault(reason, OmittedItems())
                 sum_.count += left_out.count
                 sum_.places = (sum_.places + left_out.places)[:_PLACES]
 
@@ -281,7 +281,7 @@ class Balance:
         """Return the balance from the result of `to_json`."""
         balance = cls()
         for each in document:
-            left_out = {_read(line["reason"]): LeftOut(line["count"], line["places"]) for line in each["left_out"]}
+            left_out = {_read(line["reason"]): OmittedItems(line["count"], line["places"]) for line in each["left_out"]}
             balance.parts[each["part"]] = BalancePart(each["seen"], each["used"], each["refused"], left_out)
         return balance
 

@@ -21,7 +21,7 @@ from common.noise import SimulationNoise
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import CLUSTERS, MODEL, Forecast, judged_forecast
 from learning.learners.learner import Learner
-from learning.mechanisms.neighbours.stand_ins import Sample, evenly
+from learning.mechanisms.neighbours.surrogates import Sample, evenly
 from learning.mechanisms.neighbours.votes import radii
 from learning.mechanisms.pate.plan import Plan
 from learning.mechanisms.pate.teachers import PublicGraph, teacher_classes
@@ -101,7 +101,7 @@ def student_forecast(
         return Forecast(MODEL, None, min(noisy, 1.0 / n_classes), noisy, noiseless, 0, Sentence(CLUSTERS))
     known = len(sample.labels)
     basis = Sentence(_SIMULATED, points=known)
-    return judged_forecast(MODEL, noisy, noiseless, judged=min(known, len(points)), stand_ins=known, rests_on=basis)
+    return judged_forecast(MODEL, noisy, noiseless, judged=min(known, len(points)), surrogates=known, rests_on=basis)
 
 
 class VotesRehearsal:
@@ -157,7 +157,7 @@ class VotesRehearsal:
         noisy, noiseless = self._right(drawn, plan.votes), self._right([every], plan.votes)
         judged = len(self.truth)
         basis = Sentence(_TAUGHT, teachers=_teachers(records), records=records, points=self.asked, judged=judged)
-        return judged_forecast(MODEL, noisy, noiseless, judged=judged, stand_ins=self.most_records, rests_on=basis)
+        return judged_forecast(MODEL, noisy, noiseless, judged=judged, surrogates=self.most_records, rests_on=basis)
 
     def _releases(self, plan: Plan, votes: NDArray[np.float64], answers: int, seed: int) -> Releases:
         aggregator, noise = plan.aggregator, SimulationNoise(seed)

@@ -18,7 +18,7 @@ from learning.representations.representation import eigenvectors, similarities, 
 from learning.students.releases import Releases, leading_probabilities, predicted
 from learning.students.shares import Shares
 
-_MOST_STAND_INS = 10_000
+_MOST_SURROGATES = 10_000
 """Largest number of public points in an average; more need memory and do not improve it."""
 
 _DOUBT = 0.1
@@ -60,8 +60,8 @@ def neighbourhoods(
     """
     queries, reach = np.asarray(rows, np.int64), np.asarray(squared_radii, np.int64)
     columns = np.arange(len(public))
-    if len(columns) > _MOST_STAND_INS:
-        columns = np.linspace(0, len(public) - 1, _MOST_STAND_INS).astype(np.int64)
+    if len(columns) > _MOST_SURROGATES:
+        columns = np.linspace(0, len(public) - 1, _MOST_SURROGATES).astype(np.int64)
     points = public[columns]
     norms, parts = squared_norms(points), []
     for start in range(0, len(queries), QUERIES_AT_A_TIME):

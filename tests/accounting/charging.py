@@ -7,7 +7,7 @@ from django.db import transaction
 
 from accounting.accounts import account_balances
 from accounting.caps import caps_of
-from accounting.ceilings import rooms
+from accounting.ceilings import ceiling_limits
 from accounting.models import Release
 from accounting.services import release_record
 from accounting.shares import share_grant, share_open, share_settle
@@ -27,7 +27,7 @@ def share_charge(study: Study, share: float, part: float = 1.0) -> dict[str, flo
     with transaction.atomic():
         study_lock(study.pk)
         limit, snapshot = share_open(study=study, subject=subject), consent_snapshot(study)
-        room = rooms(study, snapshot.holders, subject=subject)
+        room = ceiling_limits(study, snapshot.holders, subject=subject)
         limits = np.minimum(limit * caps_of(snapshot.epsilons, study.delta), room)
         charges = part * np.maximum(limits - account_balances(study, snapshot.holders), 0.0)
         release_record(

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from accounting.accounts import balances
 from accounting.caps import caps_of
-from accounting.ceilings import ceilings_left, reach
+from accounting.ceilings import ceilings_left, largest_charge
 from accounting.models import EndedReach, Release
 from accounting.services import release_record
 from accounting.shares import share_grant, share_open, share_settle
@@ -289,7 +289,7 @@ def test_an_ended_study_still_counts_where_there_is_a_ceiling(settings, pair, ha
     settings.PERSON_CEILING = ceiling
     one, two = pair
     run_ask(run_start(one, **LOUD))
-    reached = reach(one)
+    reached = largest_charge(one)
     Study.objects.filter(pk=one.pk).update(retention_until=timezone.localdate() - timedelta(days=1))
     records_expire(study=one)
     assert not DataHolder.objects.filter(study=one, user=hanna).exists()
@@ -342,7 +342,7 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
     settings.PERSON_CEILING = 1.1 * CAP
     runs = [run_start(study, **TEACHERS) for study in pair]
     looked, opened = threading.Event(), threading.Event()
-    genuine = pate_teachers.rooms
+    genuine = pate_teachers.ceiling_limits
 
     def slow(study: Study, holders: np.ndarray, **of: Any) -> np.ndarray:
         found = genuine(study, holders, **of)
@@ -352,7 +352,7 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pate_teachers, "rooms", slow)
+        patch.setattr(pate_teachers, "ceiling_limits", slow)
 
         def second() -> None:
             looked.wait(60)

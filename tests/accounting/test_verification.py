@@ -34,7 +34,7 @@ from training.methods.pate_teachers import ballot_load, vote_open
 from training.models import Batch, Query, Round, Run, StudentModel
 from training.services import advance, students
 from training.services.drawings import head_counts_draw
-from training.verification import batches_kept, release_faults
+from training.verification import batches_with_votes, release_faults
 
 pytestmark = pytest.mark.django_db
 
@@ -359,7 +359,7 @@ def test_nothing_is_replayed_of_a_run_that_ended_before_its_study_kept_votes() -
     later = run_ask(run_start(study, share=0.5, **ASKING_RUN))
     assert {run.status, later.status} == {Run.Status.FINISHED}
     assert verify("--replay") == []
-    assert {batch.run_id for batch in batches_kept(study)} == {later.pk}
+    assert {batch.run_id for batch in batches_with_votes(study)} == {later.pk}
 
 
 def round_update(**fields: Any) -> None:

@@ -22,7 +22,7 @@ from tests.browser.conftest import Site
 from tests.browser.test_text_size import enlarge
 from tests.training.asking import CLEAR_RUN, run_ask
 from tests.training.runs import run_finish, run_start, study_with_table
-from training.demonstration import people, study_build, teachers_start
+from training.demonstration import pate_run_start, people, study_build
 from training.services.drawings import head_counts_draw
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -180,7 +180,7 @@ def test_front_of_the_readme(visit: Callable[..., Site]) -> None:
         users[name].set_password(factories.PASSWORD)
         users[name].save()
     real = study_build("digits", catalogue_load("digits"), users, lambda items, _description, _total: items)
-    run = run_finish(teachers_start("digits", real, proposer=users["operator"], approver=users["operator2"]))
+    run = run_finish(pate_run_start("digits", real, proposer=users["operator"], approver=users["operator2"]))
     page, panels = f"/studies/demo-digits/runs/{run.pk}/", []
     for who, path, width, parts in (
         (

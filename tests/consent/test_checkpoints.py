@@ -29,10 +29,10 @@ from consent.services.checkpoints import (
     CheckpointError,
     checkpoint_extension,
     checkpoint_make,
+    checkpoint_state_store,
     log_faults,
     proof_of,
     signing_key,
-    state_keep,
     state_of,
 )
 from consent.tasks import checkpoints_make
@@ -115,7 +115,7 @@ def test_a_decision_stays_under_every_checkpoint_that_follows(study, event, give
         found = client.verify_decision(own_proof(event, checkpoint), public, receipt=receipt, checkpoint=given)
         assert (found.content["protection_level"], found.content["epsilon"]) == ("HIGH", 1.0)
         assert found.checkpoint.size == checkpoint.number
-    state_keep()
+    checkpoint_state_store()
     assert proof_of(event, second) == own_proof(event, second), "from what a worker keeps of the last checkpoint"
     earlier = client.verify_checkpoint(first.note, public)
     later = client.verify_extension(checkpoint_extension(second), earlier, public)

@@ -27,7 +27,7 @@ from consent.promises.status import holder_status
 from consent.selectors import answerer_faults
 from consent.services import Valid, invitations
 from consent.services.decisions import Declaration
-from consent.services.holders import circumstance_record, hand_overs
+from consent.services.holders import circumstance_record, handovers_record
 from consent.services.invitations import invitation_open, invitations_create
 from consent.services.mail import mail_render, reminders_send
 from consent.services.replays import Lost, acts_apply
@@ -82,7 +82,7 @@ def test_a_guardians_consent_counts_until_the_person_comes_of_age(study, holder,
     assert selectors.holders_lapsed_since(study, before).tolist() == [holder.pk]
     assert selectors.consent_snapshot(study, before).holders.tolist() == [holder.pk], "the past stays as it was"
     assert "another person decided" in str(holder_status(holder))
-    hand_overs()
+    handovers_record()
     assert not takes_part(holder)
     assert give(holder, "HIGH").answered_by == "person"
     assert takes_part(holder)
@@ -112,8 +112,8 @@ def test_coming_of_age_ends_link_and_account_of_the_guardian(study, holder, hann
     at(clock, 6, 1, 1)
     assert invitation_open(code=old.code, address="1.2.3.4") is None, "already before anybody has recorded it"
     at(clock, 6, 2)
-    hand_overs()
-    hand_overs()
+    handovers_record()
+    handovers_record()
     recorded = Circumstance.objects.filter(holder=holder).values_list("kind", "recorded_by_id")
     assert list(recorded) == [("guardian", user_create("olga").pk), ("person", None)]
     assert Circumstance.objects.filter(holder__pseudonym="P-9").last().kind == "person"
@@ -309,7 +309,7 @@ def test_a_guardian_until_a_later_day_answers_though_the_earlier_day_came(study,
     later = forgotten(study, lambda: record(holder, "guardian", date(2027, 2, 1)))
     later.rows[Circumstance] = later.rows[Circumstance][1:]
     clock.moment = datetime(2026, 2, 2, tzinfo=UTC)
-    hand_overs()
+    handovers_record()
     assert not answering_for(holder).represents
     acts_apply(study, later)
     assert answering_for(holder).until == date(2027, 2, 1)

@@ -504,7 +504,7 @@ def test_a_backup_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
 
 @pytest.mark.both
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("step", ["_locked", "call_command", "FilesBeside.settle"])
+@pytest.mark.parametrize("step", ["_locked", "call_command", "StagedFiles.settle"])
 def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(tmp_path, identity, step) -> None:
     """While the copy is beside, before it takes the live one's place, and right after that."""
     made = study_since(tmp_path / "backups")
@@ -527,7 +527,7 @@ def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(tmp_pa
     connection.close()
     assert done.returncode == -signal.SIGKILL, done.stderr
     there, stored = rows(), files()
-    if step != "FilesBeside.settle":
+    if step != "StagedFiles.settle":
         assert there == before[0]
         assert before[1].items() <= stored.items()
     else:
@@ -535,7 +535,7 @@ def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(tmp_pa
 
     # What the killed one left goes with the next, whether that is a backup or a restoration.
     backup(tmp_path / "more")
-    if step != "FilesBeside.settle":
+    if step != "StagedFiles.settle":
         BackupRecord.objects.filter(pk=BackupRecord.objects.latest("made_at").pk).delete()
         is_left_whole(before)
     assert "table is locked" in restore(made)

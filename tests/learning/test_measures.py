@@ -13,7 +13,7 @@ from common.noise import SimulationNoise
 from common.sentences import Sentence
 from learning.calibration import Calibration, StepCheck, fit_to_sums
 from learning.class_shares import ClassShare, differing, first_step_shares, voted_shares
-from learning.forecasts import LABELS, MODEL, Forecast, few_people, headline, judged_forecast, thirds, useless
+from learning.forecasts import LABELS, MODEL, Forecast, baseline_warning, few_people, headline, judged_forecast, thirds
 from learning.measures import (
     GRID,
     area,
@@ -50,8 +50,8 @@ def test_a_forecast_that_does_not_clear_the_most_frequent_class_is_warned_of(maj
     of_labels = Forecast(LABELS, 0.6, 0.5, 0.7, 0.8, 100, Sentence("by labels"), majority=majority)
     forecast = Forecast(MODEL, 0.765, 0.72, 0.8, 0.8, 100, Sentence("by labels"), majority=majority)
     assert Forecast.from_json(forecast.to_json()) == forecast
-    notes = useless((of_labels, forecast))
-    assert bool(notes) == warns and useless(()) == ()
+    notes = baseline_warning((of_labels, forecast))
+    assert bool(notes) == warns and baseline_warning(()) == ()
     assert all("72 to 80 of 100" in note and f"right for {round(100 * majority)}" in note for note in notes)
 
 
@@ -136,7 +136,7 @@ RESTS = Sentence("%(points)d of 100 points", points=30)
 
 
 def made(right: float, noiseless: float, of: str = MODEL, judged: int = 300) -> Forecast:
-    return judged_forecast(of, right, noiseless, judged=judged, stand_ins=2 * judged, rests_on=RESTS)
+    return judged_forecast(of, right, noiseless, judged=judged, surrogates=2 * judged, rests_on=RESTS)
 
 
 def test_the_interval_holds_what_is_measured() -> None:
@@ -161,7 +161,7 @@ def test_chance_moves_a_share_of_few_answers_too() -> None:
     inside = {}
     for measured in (40, None):
         entries = [
-            judged_forecast(LABELS, right, 1.0, judged=600, stand_ins=400, rests_on=RESTS, measured=measured)
+            judged_forecast(LABELS, right, 1.0, judged=600, surrogates=400, rests_on=RESTS, measured=measured)
             for right in judged.tolist()
         ]
         inside[measured] = np.mean([each.low <= share <= each.high for each, share in zip(entries, came, strict=True)])
@@ -186,8 +186,8 @@ def test_people_are_too_few_where_noise_costs_a_fifth_of_what_could_be_learned()
 def test_every_point_judges_where_there_are_few(points: int, ways: int) -> None:
     divided = thirds(points)
     assert len(divided) == ways
-    for stand_ins, judged in divided:
-        assert sorted([*stand_ins, *judged]) == list(range(points))
+    for surrogates, judged in divided:
+        assert sorted([*surrogates, *judged]) == list(range(points))
     if ways == 3:
         assert sorted(np.concatenate([judged for _, judged in divided])) == list(range(points))
 

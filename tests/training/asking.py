@@ -11,7 +11,7 @@ from training.methods import method_of, neighbours, sampled_steps, steps
 from training.models import Run
 from training.services.advance import run_advance, shard_ask
 from training.services.runs import run_cancel, run_fail
-from training.verification import batches_kept, release_faults, replay_faults
+from training.verification import batches_with_votes, release_faults, replay_faults
 
 #: For run_draft and the like: what makes a run one in which every holder votes.
 EVERYBODY: dict[str, Any] = {"method": Run.Method.NEIGHBOURS}
@@ -119,7 +119,7 @@ def assert_whole(run: Run) -> None:
         questions._question.cache_clear()  # as somebody who looks at it afresh
     run.refresh_from_db()
     assert [*study_faults(run.study), *release_faults(run)] == []
-    for batch in batches_kept(run.study):
+    for batch in batches_with_votes(run.study):
         assert list(replay_faults(batch)) == []
 
 

@@ -410,7 +410,7 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
     teachers = run_teach(teachers)
     assert (teachers.status, teachers.message) == (Run.Status.APPROVED, commits.WAITS), "it was approved later"
     assert asking_of(holders).open(holders)
-    assert not method_of(teachers).may_go_on(teachers)
+    assert not method_of(teachers).can_continue(teachers)
     with pytest.raises(IntegrityError), transaction.atomic():
         Run.objects.filter(study=study).update(status=Run.Status.ASKING)
     second = approved_run(study, share=0.1)

@@ -279,7 +279,7 @@ def test_a_file_that_takes_all_memory_is_stopped_in_a_process_of_its_own(study, 
     """Columns of 4 GB of text each, in some kilobytes, at the site and at a worker."""
     monkeypatch.undo()  # of what reads here
     settings.READER_MEMORY = 250
-    monkeypatch.setattr("learning.formats.apart._PATIENCE", 1000)  # on a busy machine it waits for the processor
+    monkeypatch.setattr("learning.formats.isolation._PATIENCE", 1000)  # on a busy machine it waits for the processor
     buffer, columns = io.BytesIO(), dict.fromkeys(("who", "age", "sex", "back"), 1000)
     parquet.write_table(unfolding(**columns), buffer, compression="zstd", store_schema=False)
     assert len(buffer.getvalue()) < 500_000

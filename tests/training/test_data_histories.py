@@ -38,7 +38,7 @@ from training.services.publication import result_withdraw
 from training.services.restores import restore_settle
 from training.services.runs import run_cancel
 from training.services.students import student_ask, student_learn, student_publish, student_withdraw
-from training.verification import batches_kept, checks_of, replay_faults
+from training.verification import batches_with_votes, checks_of, replay_faults
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("storages_apart")]
 
@@ -254,7 +254,7 @@ class History:
         assert not Run.objects.filter(study=self.study, status__in=Run.ACTIVE).exists(), self.done
         assert not Encoding.objects.filter(encoder__study=self.study).exclude(state="done").exists(), self.done
         assert [fault for check in checks_of(self.study) for fault in check.faults()] == [], self.done
-        for batch in batches_kept(self.study):
+        for batch in batches_with_votes(self.study):
             assert list(replay_faults(batch)) == [], self.done
         for dataset in Dataset.objects.filter(study=self.study, kind="private", removed_at=None):
             assert not self.erased & set(arrays_load(dataset.artifact, "holder")["holder"].tolist()), self.done

@@ -50,7 +50,7 @@ from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
 from training.services.runs import run_withdraw
 from training.services.students import student_ask
-from training.verification import batches_kept, checks_of, erasure_faults, record_faults, replay_faults
+from training.verification import batches_with_votes, checks_of, erasure_faults, record_faults, replay_faults
 
 pytestmark = pytest.mark.django_db
 
@@ -93,7 +93,7 @@ def withdraw(holder: DataHolder, commits: Commits, *, keep: bool = False) -> Non
 
 
 def faults(study: Study) -> list[str]:
-    checks = [Check("replay", partial(replay_faults, batch)) for batch in batches_kept(study)]
+    checks = [Check("replay", partial(replay_faults, batch)) for batch in batches_with_votes(study)]
     return [fault for check in [*checks_of(study), *checks] for fault in check.faults()]
 
 

@@ -214,7 +214,7 @@ def test_page_api_and_command_tell_the_same_and_a_share_that_nobody_names_is_not
     ("of", "classes", "says"), [("model", 2, 1), ("labels", 2, 1), ("model", 3, 0), ("table", 2, 0)]
 )
 def test_a_plan_says_where_no_area_is_forecast(of: str, classes: int, says: int) -> None:
-    made = judged_forecast(of, 0.9, 0.95, judged=100, stand_ins=100, rests_on=Sentence("Points."))
+    made = judged_forecast(of, 0.9, 0.95, judged=100, surrogates=100, rests_on=Sentence("Points."))
     run, plan = Mock(classes=["a", "b", "c"][:classes]), Mock(forecasts=(made,))
     assert len(list(forecasts._area_notes(run, plan))) == says
     plan.forecasts = (made, replace(made, of="model", measure=AREA))

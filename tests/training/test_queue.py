@@ -37,7 +37,7 @@ from training import tasks
 from training.engine import scheduling
 from training.engine.scheduling import send, worker_time_note
 from training.methods import pate_teachers
-from training.methods.lessons import checkpoints_folder
+from training.methods.student_training import checkpoints_folder
 from training.models import Run, StudentTraining
 from training.queue import queue_for, run_wait
 from training.services import advance

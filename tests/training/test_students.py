@@ -45,9 +45,17 @@ from tests.training.runs import (
 from training.engine import questions
 from training.engine.records import points_of
 from training.measures import published_accuracy
-from training.methods import lesson_of, lessons
-from training.methods.lessons import HELD_OUT, Duel, Lesson, checkpoints_folder, run_recipe, student_fit, student_try
+from training.methods import student_data_of, student_training
 from training.methods.neighbours import question_load
+from training.methods.student_training import (
+    HELD_OUT,
+    Duel,
+    StudentData,
+    checkpoints_folder,
+    run_recipe,
+    student_fit,
+    student_try,
+)
 from training.models import Dataset, Query, Run, StudentModel
 from training.selectors import run_versions
 from training.services import students
@@ -232,11 +240,14 @@ def test_another_version_learns_from_the_same_releases_and_costs_nothing(run: Ru
     assert second.card["learned_from"] == first.card["learned_from"]
     assert second.card["software"] == f"iPATE {__version__}" and second.seconds >= 0
     public = run.public_dataset
-    lesson = lesson_of(run)
+    data = student_data_of(run)
     expected = students_learn(
-        student_create("boosting", BOOSTED["student_parameters"]), lessons.points_of(public), lesson.releases, seed=0
+        student_create("boosting", BOOSTED["student_parameters"]),
+        student_training.points_of(public),
+        data.releases,
+        seed=0,
     )
-    points = lessons.points_of(run.test_dataset)
+    points = student_training.points_of(run.test_dataset)
     model = published_load("boosting", model_fetch(second.artifact))
     np.testing.assert_array_equal(model.predict_proba(points), expected.predict_proba(points))
     np.testing.assert_array_equal(balances(run.study).spent, spent.spent)
@@ -282,8 +293,8 @@ def test_a_version_is_assessed_by_held_out_releases_and_beside_true_labels() -> 
     student_learn(run.trainings.get(version=version).pk)
     version.refresh_from_db()
     learner = student_create(run.student_learner, run.student_parameters)
-    lesson, points = lesson_of(run), lessons.points_of(run.public_dataset)
-    learned, held_out = lesson.releases.split(0.2, 0)
+    data, points = student_data_of(run), student_training.points_of(run.public_dataset)
+    learned, held_out = data.releases.split(0.2, 0)
     model = students_learn(learner, points, learned, seed=0)
     assert version.score == held_out.score(model.predict_proba(points))
     truth = students.truth_of(run.public_dataset)
@@ -291,7 +302,7 @@ def test_a_version_is_assessed_by_held_out_releases_and_beside_true_labels() -> 
     taught = students_learn(learner, points, labelled(np.arange(30), truth, classes=3), seed=0)
     test = run.test_dataset
     assert test is not None
-    right = (taught.predict(lessons.points_of(test)) == students.truth_of(test)).mean()
+    right = (taught.predict(student_training.points_of(test)) == students.truth_of(test)).mean()
     assert version.reference["accuracy"] == pytest.approx(right, abs=0.005)
     assert not run_versions(run).busy
 
@@ -392,7 +403,7 @@ def run_of(study: Any, **asking: Any) -> Run:
 
 def test_a_lesson_of_votes_holds_counts_noise_and_neighbours() -> None:
     run = run_of(study_with_table(points=12, levels="L"), rounds=2, first_queries=5, radius_share=0.4)
-    released = lesson_of(run).releases
+    released = student_data_of(run).releases
     kept = dict(Query.objects.filter(run=run).values_list("row", "label"))
     assert dict(zip(released.rows.tolist(), released.labels.tolist(), strict=True)) == kept
     points = points_of(run.public_dataset)
@@ -425,12 +436,12 @@ def test_the_model_of_gradient_steps_does_not_depend_on_the_test_data() -> None:
 
 
 def test_a_duel_counts_right_answers_on_held_out_points() -> None:
-    """Taught labels by chance: of the others a nearest neighbour knows nothing."""
+    """TrainedStudent labels by chance: of the others a nearest neighbour knows nothing."""
     run = run_finish(run_start(study_with_table(points=60), **STEPS_RUN))
     taught = np.random.default_rng(0).integers(0, 3, 60)
-    lesson = Lesson(labelled(np.arange(60), taught, classes=3))
-    learned, held_out = lesson.releases.split(HELD_OUT, 0)
-    trial = student_fit(run, lesson.of(learned), run_recipe(run)).predict(points_of(run.public_points))
+    data = StudentData(labelled(np.arange(60), taught, classes=3))
+    learned, held_out = data.releases.split(HELD_OUT, 0)
+    trial = student_fit(run, data.of(learned), run_recipe(run)).predict(points_of(run.public_points))
     alike = int((trial == taught)[held_out.rows].sum())
     assert len(held_out) == 12 and alike < 9
     for truth, expected in (
@@ -438,15 +449,15 @@ def test_a_duel_counts_right_answers_on_held_out_points() -> None:
         (trial, Duel(12, 12, alike)),
         (np.where(trial == taught, taught, -1), Duel(alike, alike, alike)),
     ):
-        duel = student_try(run, lesson, run_recipe(run), truth=truth).duel
+        duel = student_try(run, data, run_recipe(run), truth=truth).duel
         assert duel == expected and duel.student_wins == (truth is trial)
-    assert student_try(run, lesson, run_recipe(run)).duel is None
+    assert student_try(run, data, run_recipe(run)).duel is None
 
 
 @pytest.mark.parametrize("wins", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_the_winner_of_a_duel_is_published(monkeypatch: pytest.MonkeyPatch, wins: bool) -> None:
     duel = Duel(5, 4 if wins else 3, 3)
-    monkeypatch.setattr(students, "student_try", lambda *lesson, **how: replace(student_try(*lesson, **how), duel=duel))
+    monkeypatch.setattr(students, "student_try", lambda *data, **how: replace(student_try(*data, **how), duel=duel))
     run = run_finish(run_start(study_with_table(points=24), **STEPS_RUN))
     assert run.status == Run.Status.FINISHED, run.message
     assert run.student.is_released_itself is not wins

@@ -34,7 +34,7 @@ from training.services.downloads import download_record
 from training.services.drawings import head_counts_draw
 from training.services.publication import result_withdraw
 from training.uses import usage
-from training.verification import batches_kept, release_faults, replay_faults
+from training.verification import batches_with_votes, release_faults, replay_faults
 
 pytestmark = pytest.mark.django_db
 
@@ -246,7 +246,7 @@ def test_its_release_is_whole_and_nobody_is_charged_more_than_they_allow(records
     run = counted_added()
     assert (run.status, run.stop_reason) == (Run.Status.FINISHED, Run.StopReason.COUNTED), run.message
     assert list(release_faults(run)) == []
-    assert [list(replay_faults(batch)) for batch in batches_kept(run.study)] == [[]]
+    assert [list(replay_faults(batch)) for batch in batches_with_votes(run.study)] == [[]]
     charged = charges_of(Release.objects.get(run=run.pk, kind=Release.Kind.TABLE))
     caps = caps_of(consent_snapshot(run.study).of(charged.holders).epsilons, run.study.delta)
     assert len(charged.holders) == 30

@@ -34,7 +34,7 @@ from tests.training.runs import (
 )
 from tests.training.test_concurrency import at_once
 from training.engine import commits, questions
-from training.methods import lesson_of, method_of
+from training.methods import method_of, student_data_of
 from training.methods.pate import interim_probabilities, state_of, vote_question
 from training.methods.pate_teachers import ballot_load, vote_open
 from training.models import Run
@@ -401,7 +401,7 @@ def test_interactive_gnmax_pays_for_checks_and_its_student_knows_released_labels
         own = [row for row in rows if batch.start <= row < batch.start + batch.size]
         assert student[own].argmax(axis=1).tolist() == state.labels[own].tolist()
         assert (student[own].max(axis=1) > INTERACTIVE["confidence"]).all()
-    taught = lesson_of(run).releases
+    taught = student_data_of(run).releases
     assert taught.rows.tolist() == np.flatnonzero(state.labels != REJECTED).tolist()
     card = run.students.get().card["learned_from"]
     assert (card["labels"], card["reinforced"]) == (run.labels + run.reinforced, run.reinforced)

@@ -40,7 +40,7 @@ def facts_of_alliance(alliance: Alliance) -> dict[str, Any]:
     }
 
 
-def form_tells(alliance: Alliance) -> bool:
+def form_describes(alliance: Alliance) -> bool:
     """Return whether the consent form in force describes exactly this alliance.
 
     If so, all valid consents include it, because everyone is asked again when a new version changes this fact.
@@ -60,7 +60,7 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
     values: dict[str, Any] = {}
     texts = [*message["former"], {"content": message["content"], "signature": message["signature"]}]
     if message["content"] and not alliance.is_signed:
-        if alliance_follow(texts).sites.get(alliance.own_name) != public_key(identity(alliance)):
+        if alliance_latest(texts).sites.get(alliance.own_name) != public_key(identity(alliance)):
             raise Refused(gettext_noop("The hub has signed an alliance that does not contain this site with its key."))
         document = signed_text(AllianceDocument, texts[-1]).document
         if document.terms != digest_of(document_text(message["terms"])):
@@ -86,7 +86,7 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
     return True
 
 
-def alliance_follow(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
+def alliance_latest(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
     """Return an alliance's latest document; each document must replace exactly one key. Raises Refused."""
     first, *others = [signed_text(AllianceDocument, each) for each in texts]
     document = first.checked(first.document.hub, "the hub")
@@ -114,7 +114,7 @@ def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> 
         )
     after = list(texts[contents.index(alliance.content) + 1 :])
     if after:
-        document = alliance_follow([{"content": alliance.content, "signature": alliance.signature}, *after])
+        document = alliance_latest([{"content": alliance.content, "signature": alliance.signature}, *after])
         identity(alliance, document.sites[alliance.own_name])
     return after
 
@@ -217,7 +217,7 @@ def _site_check(run: Run, alliance: Alliance) -> None:
         raise ValidationError(
             _("A site's key was replaced after the hub proposed this run, so the hub will end the run.")
         )
-    if not form_tells(alliance):
+    if not form_describes(alliance):
         raise ValidationError(_("The consent form in force does not mention this alliance."))
 
 

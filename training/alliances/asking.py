@@ -27,7 +27,7 @@ from learning.mechanisms.protocol import Arrays, People, Question
 from learning.sites.documents import AnswerDocument, QuestionDocument, Refused, Signed, sign
 from learning.sites.lattice import IncludedNoise, Numbers
 from learning.sites.protocol import SiteAnswer, answer, endorse, lattice_of, question_for, total, total_spread
-from training.alliances.approvals import form_tells
+from training.alliances.approvals import form_describes
 from training.alliances.documents import (
     alliance_verify,
     answer_of,
@@ -43,7 +43,7 @@ from training.alliances.documents import (
     vector_save,
 )
 from training.alliances.exchange import answer_send, exchange, silent_sites, total_fetch
-from training.alliances.wire import Hub, Unreachable, known_identity, site_of, wait_most
+from training.alliances.wire import Hub, Unreachable, known_identity, longest_wait, site_of
 from training.engine import asking, questions
 from training.engine.asking import Asking, charges_of_answers, costs_of, released_of
 from training.engine.budgets import budgets_from_json
@@ -70,10 +70,10 @@ _PAUSE, _PAUSES = 0.1, 1.0
 class JointAsking(Asking, ABC):
     """Steps common to hub and sites."""
 
-    def may_go_on(self, run: Run) -> bool:
+    def can_continue(self, run: Run) -> bool:
         """Return whether a waiting run can continue now; messages from other installations wake it."""
         if run.status == Run.Status.APPROVED:
-            return not run.joint.missing and super().may_go_on(run)
+            return not run.joint.missing and super().can_continue(run)
         return run.status == Run.Status.ASKING and self._can_ask(run)
 
     @abstractmethod
@@ -117,7 +117,7 @@ class JointAsking(Asking, ABC):
             vector: The total as stored bytes.
             charged: Whether people have already been charged for it (at a site).
         """
-        self.questions.warm(run)
+        self.questions.precompute(run)
         artifact = f"{sums_folder(entry.joint)}/total-{entry.number}-{uuid4().hex[:12]}.npz"
         vector_save(artifact, vector)
         with spending(run, Run.Status.ASKING) as held:
@@ -250,10 +250,10 @@ class SiteAsking(JointAsking):
         assert alliance is not None, "a joint run is one of an alliance"
         if Hub(alliance).seconds_left:  # the sweep resumes the run
             return False
-        return asking.are_shards_done(run) or (wait_most() > 0 and not alliance.problem)
+        return asking.are_shards_done(run) or (longest_wait() > 0 and not alliance.problem)
 
     def _batch(self, run: Run, current: Round) -> bool:
-        until, pause, hub = time.monotonic() + wait_most(), _PAUSE, Hub(run.alliance)  # type: ignore[arg-type]
+        until, pause, hub = time.monotonic() + longest_wait(), _PAUSE, Hub(run.alliance)  # type: ignore[arg-type]
         while True:
             if not hub.seconds_left:
                 done = self._act(run, current)
@@ -284,7 +284,7 @@ class SiteAsking(JointAsking):
                 raise RunError(Sentence(ENDED, why=joint.ended))
             return None
         try:
-            if not form_tells(run.alliance):  # type: ignore[arg-type]
+            if not form_describes(run.alliance):  # type: ignore[arg-type]
                 raise Refused(gettext_noop("The consent form in force no longer mentions this alliance."))
             return self._act_on(run, current, question)
         except Unreachable as error:
@@ -351,7 +351,7 @@ class SiteAsking(JointAsking):
         if size is not None and not asking.are_shards_done(run):
             asking.shards_send(run)
             return False
-        self.questions.warm(run)
+        self.questions.precompute(run)
         known, site, endorsements = roster(entry.joint), site_of(entry.joint), endorsements_of(entry)
         with spending(run, Run.Status.ASKING) as held:
             if held is None or (size is not None and not asking.are_shards_done(held)):

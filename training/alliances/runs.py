@@ -240,7 +240,7 @@ _WAITS = gettext_noop("Everything is answered. Waiting for the hub's model.")
 _NOT_OURS = gettext_noop("The hub's model cannot be used: %(why)s")
 
 
-def is_taught_elsewhere(run: Run) -> bool:
+def is_trained_by_hub(run: Run) -> bool:
     """Return whether a run's model comes from a hub."""
     alliance = run.alliance
     return alliance is not None and not alliance.is_hub and method_of(run).outcome == MethodOutcome.MODEL
@@ -318,7 +318,7 @@ def _version_record(
     return version
 
 
-def models_follow() -> None:
+def hub_models_publish() -> None:
     """Publish, at this installation's sites, versions that hubs published after the runs had finished.
 
     If a hub is unreachable or has sent an invalid message, it is asked again next time.
@@ -359,7 +359,7 @@ def _version_follow(joint: JointRun, document: Publication, facts: dict[str, Any
     )
 
 
-def withdrawals_follow() -> None:
+def hub_withdrawals_apply() -> None:
     """Withdraw models and tables at this installation's sites if their hubs have withdrawn them."""
     given = {"withdrawn_at": None, "run__joint__isnull": False}
     for version in StudentModel.objects.filter(**given).exclude(run__joint__withdrawn={}):

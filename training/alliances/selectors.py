@@ -88,7 +88,7 @@ def pending_sites(run: Run) -> list[AwaitedSite]:
 
 
 @dataclass(frozen=True)
-class Left:
+class RemainingSites:
     """Sites that a run would still ask without a certain site, and the number of sites it needs."""
 
     names: list[str]
@@ -99,12 +99,12 @@ class Left:
         return len(self.names) >= self.least
 
 
-def left_without(run: Run, name: str) -> Left:
+def remaining_sites(run: Run, name: str) -> RemainingSites:
     """Return the sites that a joint run would still ask without the given one."""
     alliance = run.alliance
     assert alliance is not None, "a run across sites"
     names = [each for each in run.joint.participants if each != name]
-    return Left(names, alliance.colluding + 2 if run.joint.mode == JointRun.Mode.TOGETHER else 1)
+    return RemainingSites(names, alliance.colluding + 2 if run.joint.mode == JointRun.Mode.TOGETHER else 1)
 
 
 @dataclass(frozen=True)

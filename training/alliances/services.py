@@ -26,9 +26,9 @@ from consent.models import ConsentFormDraft, Level, Study
 from consent.selectors import consent_form_in_force
 from consent.services import consent_form_draft_save, draft_facts, study_lock, study_open_check, study_update
 from consent.services.changes import changes_recorded
-from learning.formats import records_alike, schema_from_json
+from learning.formats import encodes_alike, schema_from_json
 from learning.sites.documents import DOMAIN, AllianceDocument, Refused, RunDocument, public_key, sign
-from training.alliances.approvals import facts_of_alliance, form_tells, refusal
+from training.alliances.approvals import facts_of_alliance, form_describes, refusal
 from training.alliances.documents import alliance_verify, digest_of, document_text, points_digest
 from training.alliances.exchange import exchange
 from training.alliances.renewals import key_register
@@ -263,7 +263,7 @@ def schema_differences(alliance: Alliance) -> list[Sentence]:
 
 
 def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[Sentence]:
-    if records_alike(theirs, ours):
+    if encodes_alike(theirs, ours):
         return []
     found = []
     columns = "columns" if "columns" in theirs or "columns" in ours else ""
@@ -334,7 +334,7 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
         raise ValidationError(_("The site has left this alliance. Ask the hub for a new one."))
     if alliance.joined_at is not None:
         return alliance
-    if not form_tells(alliance):
+    if not form_describes(alliance):
         raise ValidationError(
             _(
                 "The consent form in force does not mention this alliance. Mention it in the next version, and join "

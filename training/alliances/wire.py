@@ -231,7 +231,7 @@ def _problem(content: bytes, otherwise: str) -> str:
         return otherwise
 
 
-def wait_most() -> float:
+def longest_wait() -> float:
     """Return the number of seconds for which a worker keeps asking the hub before it does other work."""
     return settings.SITES_WAIT
 

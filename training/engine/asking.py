@@ -80,7 +80,7 @@ class Asking:
             return self._held(run, self._close)
         return self._held(run, partial(self._round_begin, opened=self.questions.round_open(run)))
 
-    def may_go_on(self, run: Run) -> bool:
+    def can_continue(self, run: Run) -> bool:
         """Return whether a waiting run can continue now."""
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
@@ -94,7 +94,7 @@ class Asking:
         if shard is not None and not are_shards_done(run):
             shards_send(run)
             return False
-        self.questions.warm(run)  # outside the lock, because this only reads releases but can take long
+        self.questions.precompute(run)  # outside the lock, because this only reads releases but can take long
         return self._held(run, self._batch_at_once if shard is None else self._batch_end)
 
     def _held(self, run: Run, act: Callable[[Run], bool]) -> bool:

@@ -243,10 +243,10 @@ def spending_end(run: Run, reason: str, **also: Any) -> None:
     Run.objects.filter(pk=run.pk).update(status=Run.Status.LEARNING, stop_reason=reason, **also)
     if not run.rehearsal:
         share_settle(study=run.study, subject=run.pk, used=used_share(run))
-    runs_send_on(run)
+    waiting_runs_wake(run)
 
 
-def runs_send_on(run: Run) -> None:
+def waiting_runs_wake(run: Run) -> None:
     """Wake the study's runs that are waiting for another run to finish spending."""
     waiting = Run.objects.filter(study_id=run.study_id, status__in=(Run.Status.PREPARING, Run.Status.APPROVED))
     for pk in waiting.exclude(pk=run.pk).values_list("pk", flat=True):

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from accounting.accounts import account_balances
 from accounting.caps import caps_of, epsilon_of
-from accounting.ceilings import rooms
+from accounting.ceilings import ceiling_limits
 from accounting.shares import share_open
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
 from common.noise import Noise, SimulationNoise, SystemNoise
@@ -65,7 +65,7 @@ def participants(run: Run) -> People:
     # Budget left over from a holder's earlier shares and rounds is available now (condition 2).
     fraction = share_open(study=run.study, subject=run.pk) - run.share * (1 - until)
     caps = caps_of(snapshot.epsilons, run.study.delta)
-    limits = np.minimum(fraction * caps, rooms(run.study, snapshot.holders, subject=run.pk)) * (1 - RESERVE)
+    limits = np.minimum(fraction * caps, ceiling_limits(run.study, snapshot.holders, subject=run.pk)) * (1 - RESERVE)
     return People(snapshot.holders, caps, limits, account_balances(run.study, snapshot.holders))
 
 
@@ -182,7 +182,7 @@ class Questions(ABC):
         """Return the approximate number of holders in a shard of a round, by default ``shard``."""
         return self.shard
 
-    def warm(self, run: Run) -> None:
+    def precompute(self, run: Run) -> None:
         """Compute slow results and cache them before the study is locked, starting with the question."""
         self.question(round_under_way(run))
 

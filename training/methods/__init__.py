@@ -5,12 +5,12 @@ from typing import cast
 from training.methods.base import MethodOutcome, ModelMethod, ResultTable, RunMethod, RunStage, Step, TableMethod
 from training.methods.counts import CountsMethod
 from training.methods.joint import joint_method
-from training.methods.lessons import Lesson
 from training.methods.neighbours import Neighbours
 from training.methods.pate import Pate
 from training.methods.planning import MethodPlan
 from training.methods.sampled_steps import SgdSampled
 from training.methods.steps import Sgd
+from training.methods.student_training import StudentData
 from training.methods.synthesis import DeniabilityMethod, SynthesisMethod
 from training.models import Run
 
@@ -35,9 +35,9 @@ def method_of(run: Run) -> RunMethod:
     return method if run.alliance is None else joint_method(method, is_hub=run.alliance.is_hub)  # type: ignore[arg-type]
 
 
-def lesson_of(run: Run) -> Lesson:
-    """Return the lesson for the student of a run whose outcome is a model."""
-    return cast(ModelMethod, method_of(run)).lesson(run)
+def student_data_of(run: Run) -> StudentData:
+    """Return the training data of the student of a run whose outcome is a model."""
+    return cast(ModelMethod, method_of(run)).student_data(run)
 
 
 def table_of(run: Run) -> ResultTable:

@@ -20,8 +20,8 @@ from training.engine.asking import Asking
 from training.engine.budgets import PlannedPromise
 from training.engine.commits import batch_faults
 from training.engine.questions import Questions, position_in_round
-from training.methods.lessons import Lesson
 from training.methods.planning import MethodPlan, budgets_of
+from training.methods.student_training import StudentData
 from training.models import Batch, Run
 
 Wrong = Callable[[str, object], None]
@@ -173,7 +173,7 @@ class RunMethod(Protocol):
         """
         ...
 
-    def may_go_on(self, run: Run) -> bool:
+    def can_continue(self, run: Run) -> bool:
         """Return whether a waiting run can continue now."""
         ...
 
@@ -225,8 +225,8 @@ class RunMethod(Protocol):
 class ModelMethod(RunMethod, Protocol):
     """Method whose runs produce a model: a student trained on their releases, or the released model itself."""
 
-    def lesson(self, run: Run) -> Lesson:
-        """Return the lesson that the run's student learns from."""
+    def student_data(self, run: Run) -> StudentData:
+        """Return the training data of the run's student."""
         ...
 
 
@@ -260,8 +260,8 @@ class EngineMethod(ABC):
         self.release_kind = self.questions.release_kind
         self.steps: Mapping[str, Step] = {Run.Status.APPROVED: self.asking.open, Run.Status.ASKING: self.asking.step}
 
-    def may_go_on(self, run: Run) -> bool:
-        return self.asking.may_go_on(run)
+    def can_continue(self, run: Run) -> bool:
+        return self.asking.can_continue(run)
 
     def joined(
         self, run: Run, hub_plan: Mapping[str, Any], promises: list[PlannedPromise], share: float

@@ -59,8 +59,8 @@ class JointMethod:
         """Prepare the people of a site once all participants have approved."""
         return self.asking.is_agreed(run) and self._method.steps[Run.Status.APPROVED](run)
 
-    def may_go_on(self, run: Run) -> bool:
-        return (self._method if run.status == Run.Status.PREPARING else self.asking).may_go_on(run)
+    def can_continue(self, run: Run) -> bool:
+        return (self._method if run.status == Run.Status.PREPARING else self.asking).can_continue(run)
 
     def stages(self, run: Run) -> list[RunStage]:
         """Return the stages. A hub has only the asking stage, because any preparation takes place at the sites."""

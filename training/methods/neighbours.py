@@ -1,4 +1,4 @@
-"""Votes on a public point's class by every holder near it: the plan, the rounds, and the lesson from the counts."""
+"""Votes on a public point's class by every holder near it: the plan, the rounds, and the student's training data."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ from learning.mechanisms.neighbours.rounds import (
     plan_rounds,
     spread_queries,
 )
-from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.surrogates import Sample
 from learning.mechanisms.neighbours.votes import radii
 from learning.mechanisms.protocol import PlanError, PlannedLevel
 from learning.outcomes import Classes, Labels, Numbers, Target
@@ -42,8 +42,8 @@ from training.engine.commits import charged_faults
 from training.engine.questions import Questions, attempt_load, position_in_round, rounds_folder
 from training.engine.records import Space, labelled_points, points_of, records_of, space_first, space_of_student
 from training.methods.base import Amount, EngineMethod, Tile, Wrong
-from training.methods.lessons import Lesson, student_fit
 from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
+from training.methods.student_training import StudentData, student_fit
 from training.models import Batch, Dataset, Query, Round, Run
 
 #: Maximum number of labelled public points that a forecast uses.
@@ -344,8 +344,8 @@ class Neighbours(EngineMethod):
     def leads(self, run: Run) -> list[list[float]]:
         return round_leads(run)
 
-    def lesson(self, run: Run) -> Lesson:
-        return votes_lesson(run)
+    def student_data(self, run: Run) -> StudentData:
+        return student_data_from_votes(run)
 
     def kept_faults(self, batch: Batch, release: Release, question: VotesQuestion) -> Iterator[str]:
         who = f"run {batch.run_id}, batch {batch.index}"
@@ -451,7 +451,7 @@ def _residual(run: Run, points: np.ndarray) -> _Opening:
     """Return a round of residual votes on other points, against the first round's student; respects manual choices."""
     asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
-    question, student = question_load(first), student_fit(run, votes_lesson(run))
+    question, student = question_load(first), student_fit(run, student_data_from_votes(run))
     before = Space(question.fitted, question.fitted.transform(points), run.encoder)
     space = space_of_student(student, before, points) if asking.embedded else before
     probabilities = student.predict_proba(points)
@@ -484,7 +484,7 @@ def _residual(run: Run, points: np.ndarray) -> _Opening:
     )
 
 
-# --- The lesson -------------------------------------------------------------------------------------------------------
+# --- The student's training data
 
 
 def round_counts(opened_round: Round) -> list[list[int]]:
@@ -493,8 +493,8 @@ def round_counts(opened_round: Round) -> list[list[int]]:
     return [counts[row] for row in question_load(opened_round).rows[: opened_round.position].tolist()]
 
 
-def votes_lesson(run: Run) -> Lesson:
-    """Return the lesson with all counts of a run, with their noise and the public points that represent the voters.
+def student_data_from_votes(run: Run) -> StudentData:
+    """Return a student's training data: all counts, with their noise, and the public points that represent voters.
 
     Counts about images are refined in the space of the first round, because later spaces may be a student's inner
     layer.
@@ -502,11 +502,11 @@ def votes_lesson(run: Run) -> Lesson:
     public, points = run.public_points, points_of(run.public_points, run.encoder)
     rounds = list(run.rounds.filter(position__gt=0).order_by("index"))
     if not rounds:
-        return Lesson(labelled([], [], classes=len(run.learns.categories)))
+        return StudentData(labelled([], [], classes=len(run.learns.categories)))
     spaces = [question_load(each).fitted.transform(points) for each in rounds]
     releases = joined([_releases(*each) for each in zip(rounds, spaces, strict=True)])
     coordinates = spaces[0] if public.schema["kind"] == "image" else None
-    return Lesson(releases, coordinates, shares=_shares(rounds[0]) if run.classes else None)
+    return StudentData(releases, coordinates, shares=_shares(rounds[0]) if run.classes else None)
 
 
 def _shares(first: Round) -> list[ClassShare] | None:

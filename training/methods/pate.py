@@ -1,4 +1,4 @@
-"""Votes of teachers on public points (Individualized PATE): questions, method, and the lesson from the votes."""
+"""Votes of teachers on public points (Individualized PATE): questions, method, and the student's training data."""
 
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -35,10 +35,10 @@ from training.engine.questions import Questions, round_under_way, state_before
 from training.engine.records import points_of, space_first
 from training.methods import pate_teachers
 from training.methods.base import Amount, EngineMethod, RunStage, Tile, Wrong, stage_asking
-from training.methods.lessons import Lesson, queries_lesson, shape_check, student_fit
 from training.methods.pate_plan import TeachersPlan, plan_from_json, teachers_plan
 from training.methods.pate_teachers import ballot_load, holders_who_left, run_prepare, vote_open
 from training.methods.planning import choices_check
+from training.methods.student_training import StudentData, shape_check, student_data_from_queries, student_fit
 from training.models import Batch, Round, Run
 
 _SPACE = Sentence(gettext_noop("The public points as they are. Each one is put to all teachers."))
@@ -63,7 +63,7 @@ class Ballots(Questions):
     def question(self, opened_round: Round) -> TeachersQuestion:
         return vote_question(opened_round.run)
 
-    def warm(self, run: Run) -> None:
+    def precompute(self, run: Run) -> None:
         question = vote_question(run)
         if isinstance(question, RehearsedVote):
             _simulated(run.pk)
@@ -122,7 +122,7 @@ def vote_question(run: Run) -> TeachersQuestion:
         n_classes=len(run.classes),
         points=_points(run),
         wanted_labels=run.wanted_labels,
-        goes_on=Teachers.from_json(run.choices).on_exhausted != STOP,
+        continues_when_exhausted=Teachers.from_json(run.choices).on_exhausted != STOP,
         student=partial(interim_probabilities, run) if plan.aggregator.asks_student else None,
         participation=_participation(run.pk, run.plan["participation"]) if "participation" in run.plan else None,
     )
@@ -130,7 +130,7 @@ def vote_question(run: Run) -> TeachersQuestion:
         return question
     known, promises = run.rehearsed, run.plan["promises"]
     return RehearsedVote(
-        **vars(replace(question, goes_on=False)),
+        **vars(replace(question, continues_when_exhausted=False)),
         groups=tuple(PrivacyGroup(promise["name"], promise["epsilon"], promise["holders"]) for promise in promises),
         delta=run.study.delta,
         seed=run.seed or 0,
@@ -319,7 +319,7 @@ class Pate(EngineMethod):
         mine = [replace(each, group=groups.get((each.level, each.epsilon), LEFT_OUT)) for each in promises]
         return mine, own.budgets
 
-    def may_go_on(self, run: Run) -> bool:
+    def can_continue(self, run: Run) -> bool:
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
         # If the last teacher was trained while another worker held the run's claim, nothing else would resume the run.
@@ -353,8 +353,8 @@ class Pate(EngineMethod):
             stage_asking(run, run.position / max(run.public_points.rows, 1)),
         ]
 
-    def lesson(self, run: Run) -> Lesson:
-        return counts_lesson(run) if self.releases_counts(run) else queries_lesson(run)
+    def student_data(self, run: Run) -> StudentData:
+        return student_data_from_counts(run) if self.releases_counts(run) else student_data_from_queries(run)
 
     def releases_counts(self, run: Run) -> bool:
         return bool(run.plan) and plan_from_json(run.plan).aggregator.releases_counts
@@ -460,22 +460,22 @@ def interim_probabilities(run: Run, labels: np.ndarray) -> np.ndarray:
 def _probabilities(run_id: UUID, rows: tuple[int, ...], labels: tuple[int, ...]) -> np.ndarray:
     """Return a student's probabilities for all public points after learning from these labels."""
     run = Run.objects.select_related("public_dataset").get(pk=run_id)
-    model = student_fit(run, Lesson(labelled(np.array(rows), np.array(labels), classes=len(run.classes))))
+    model = student_fit(run, StudentData(labelled(np.array(rows), np.array(labels), classes=len(run.classes))))
     return model.predict_proba(points_of(run.public_points))
 
 
-# --- The lesson -------------------------------------------------------------------------------------------------------
+# --- The student's training data
 
 
-def counts_lesson(run: Run) -> Lesson:
-    """Return the lesson with all counts of a run and their noise; counts about images are smoothed."""
+def student_data_from_counts(run: Run) -> StudentData:
+    """Return a student's training data: all counts of a run and their noise; counts about images are smoothed."""
     answered = run.queries.filter(counts__isnull=False).order_by("row")
     rows, counts = (list(answered.values_list(name, flat=True)) for name in ("row", "counts"))
     if not rows:
-        return Lesson(labelled([], [], classes=len(run.classes)))
+        return StudentData(labelled([], [], classes=len(run.classes)))
     plan = plan_from_json(run.plan)
     releases = counted(rows, np.array(counts), plan.aggregator.deviation * noise_factor(run))
     if run.public_points.schema["kind"] != "image":
-        return Lesson(releases)
+        return StudentData(releases)
     space = space_first(run.public_points, HolderChoices())
-    return Lesson(releases, space.public, voters=float(plan.votes * sites_of(run)))
+    return StudentData(releases, space.public, voters=float(plan.votes * sites_of(run)))

@@ -20,7 +20,7 @@ from pydantic import Field
 from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, epsilon_from_rdp
 from accounting.shares import share_free
 from common.artifacts import arrays_load
-from common.declarations import UNTOLD, stored
+from common.declarations import NOT_IN_API, stored
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import Forecast, few_people
 from learning.learners import learner_create
@@ -92,8 +92,8 @@ class Compared:
     ]
     sigma: Annotated[float, Field(description="Standard deviation of the noise in each count, in votes.")]
     charge: Annotated[float, Field(description=_CHARGE)]
-    forecast: Annotated[Forecast, UNTOLD]
-    is_suggested: Annotated[bool, UNTOLD] = False
+    forecast: Annotated[Forecast, NOT_IN_API]
+    is_suggested: Annotated[bool, NOT_IN_API] = False
 
     @property
     def right(self) -> float:

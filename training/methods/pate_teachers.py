@@ -24,7 +24,7 @@ from django.utils.translation import gettext_noop
 
 from accounting.accounts import account_balances
 from accounting.caps import caps_of
-from accounting.ceilings import rooms
+from accounting.ceilings import ceiling_limits
 from accounting.services import ROUNDING
 from accounting.shares import openings_lock, share_open
 from common.artifacts import arrays_delete, arrays_load, arrays_save
@@ -123,7 +123,7 @@ def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapsho
     epsilons[present] = snapshot.epsilons[np.searchsorted(snapshot.holders, members[present])]
     caps = np.where(present, caps_of(np.where(present, epsilons, 1.0), run.study.delta), 0.0)
     needed = account_balances(run.study, members) + allowed[assignment["group"][first]]
-    limits = np.minimum(limit * caps, rooms(run.study, members, subject=run.pk))
+    limits = np.minimum(limit * caps, ceiling_limits(run.study, members, subject=run.pk))
     return members[needed > limits * (1 + ROUNDING)]
 
 

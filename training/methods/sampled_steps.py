@@ -49,7 +49,6 @@ from training.engine.questions import (
 )
 from training.engine.records import Space, points_of, space_first
 from training.methods.base import Wrong
-from training.methods.lessons import Lesson
 from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
 from training.methods.steps import (
     GradientSteps,
@@ -58,6 +57,7 @@ from training.methods.steps import (
     student_refused,
     student_without_points_refused,
 )
+from training.methods.student_training import StudentData
 from training.models import Batch, Round, Run, StudentModel
 
 AS_THEY_ARE = Sentence(gettext_noop("The records as they are: pixels, or columns between their public bounds."))
@@ -364,8 +364,8 @@ class SgdSampled(GradientSteps):
             "levels": [promise["name"] for promise in run.plan["promises"]],
         }
 
-    def lesson(self, run: Run) -> Lesson:
-        return network_lesson(run)
+    def student_data(self, run: Run) -> StudentData:
+        return student_data_from_network(run)
 
     def kept_faults(self, batch: Batch, release: Release, question: SampledQuestion) -> Iterator[str]:
         run, content = batch.run, release.content
@@ -384,7 +384,7 @@ class SgdSampled(GradientSteps):
             yield f"{who}: has {batch.size} steps, but its file has {found} and its release {content['steps']}."
         if content["digest"] != content_digest(state.to_arrays()):
             yield f"release {release.sequence}: the weights of {who} differ from the released ones."
-        if run.position == batch.start + batch.size and not published_follows(run, question, state):
+        if run.position == batch.start + batch.size and not published_model_matches(run, question, state):
             yield f"run {run.pk}: the published network is not the result of its steps."
 
     def charges_faults(self, batch: Batch, release: Release, question: SampledQuestion) -> Iterator[str]:
@@ -447,7 +447,7 @@ def round_open(run: Run) -> Round:
 # --- The network ------------------------------------------------------------------------------------------------------
 
 
-def network_lesson(run: Run) -> Lesson:
+def student_data_from_network(run: Run) -> StudentData:
     """Return the network after the last step, with its predictions for all public points, which incur no charges.
 
     If there are public points, a classification model is calibrated with them and with the releases.
@@ -457,15 +457,15 @@ def network_lesson(run: Run) -> Lesson:
     model: Model = _model(question, state_before(question, opened_round, run.batches.count()))
     learner = network_learner(question.network)
     if run.public_dataset is None:
-        return Lesson(predicted([], np.empty((0, 1))), model=model, learner=learner, publish="model")
+        return StudentData(predicted([], np.empty((0, 1))), model=model, learner=learner, publish="model")
     if question.target is None:
         points = points_of(run.public_dataset, run.encoder)
         model = CalibratedModel(model, _calibration(opened_round, question, points))
     publish = Samples.from_json(run.choices).publish
-    return Lesson(releases_of_points(run, model), model=model, learner=learner, publish=publish)
+    return StudentData(releases_of_points(run, model), model=model, learner=learner, publish=publish)
 
 
-def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) -> bool:
+def published_model_matches(run: Run, question: SampledQuestion, state: SampledSteps) -> bool:
     """Return whether a run's published network is the one in ``state``; True if the run published a student."""
     learner = network_learner(question.network)
     published = StudentModel.objects.filter(run=run, learner=learner).first()

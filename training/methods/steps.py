@@ -50,9 +50,9 @@ from learning.mechanisms.synthesis.rounds import (
     SynthesisPlan,
     is_counted,
     plan_synthesis,
-    rows_alike,
     rows_draw,
     synthesis_plan_from_json,
+    uniform_rows,
 )
 from learning.outcomes import KINDS, Classes, Target, target_arrays
 from learning.published import LINEAR
@@ -65,8 +65,8 @@ from training.engine.questions import Questions, attempt_load, position_in_round
 from training.engine.records import Space, labelled_points, points_of, records_of, space_first, space_of_student
 from training.methods.base import Amount, EngineMethod, Tile, Wrong
 from training.methods.counts import counts_charges_faults, counts_kept_faults, rounds_of_counts
-from training.methods.lessons import Lesson, student_fit
 from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
+from training.methods.student_training import StudentData, student_fit
 from training.methods.synthesis import MarginalCells, marginals_of, rows_check
 from training.models import Batch, Dataset, Round, Run, StudentModel
 
@@ -165,7 +165,7 @@ def _space_expected(run: Run, steps: Steps, strength: float) -> Space:
         return planned_space(run.public_dataset, steps, strength)
     schema = schema_from_json(run.private_dataset.schema)
     assert isinstance(schema, TabularSchema), "the proposal was checked"
-    return space_of(rows_alike(schema, _ALIKE), steps, strength)
+    return space_of(uniform_rows(schema, _ALIKE), steps, strength)
 
 
 # Datasets never change, and planning, approving and running need the same forecasts.
@@ -210,7 +210,7 @@ def counted_space(run: Run, steps: Steps, strength: float) -> Space:
     return space_of(rows_of(run), steps, strength)
 
 
-def points_follow(opened_round: Round, question: StepsQuestion) -> bool:
+def points_match_counts(opened_round: Round, question: StepsQuestion) -> bool:
     """Return whether a round's points agree with its run's counts; True if the run has no counts."""
     run = opened_round.run
     if not rounds_of_counts(run):
@@ -385,8 +385,8 @@ class Sgd(GradientSteps):
     def curves(self, run: Run) -> dict[str, list[float]]:
         return gradient_curves(run)
 
-    def lesson(self, run: Run) -> Lesson:
-        return descent_lesson(run)
+    def student_data(self, run: Run) -> StudentData:
+        return student_data_from_steps(run)
 
     def kept_faults(self, batch: Batch, release: Release, question: StepsQuestion | CountsQuestion) -> Iterator[str]:
         if isinstance(question, CountsQuestion):
@@ -409,9 +409,9 @@ class Sgd(GradientSteps):
         *_states, after = states_after(state, sums)
         if not after.same(after_batch):
             yield f"{who}: its state does not follow from the releases."
-        if not position_in_round(batch) and not points_follow(opened_round, question):
+        if not position_in_round(batch) and not points_match_counts(opened_round, question):
             yield f"{who}: its substitutes for public points do not follow from the run's counts."
-        if run.position == batch.start + batch.size and not published_follows(run, after):
+        if run.position == batch.start + batch.size and not published_model_matches(run, after):
             yield f"run {run.pk}: the published model is not the result of its steps."
 
     def charges_faults(self, batch: Batch, release: Release, question: StepsQuestion | CountsQuestion) -> Iterator[str]:
@@ -485,7 +485,7 @@ def _space(run: Run, index: int, plan: StepsPlan) -> Space:
     first = planned_space(run.public_dataset, chosen, plan.strength)
     if index == 0:
         return first
-    student, points = student_fit(run, descent_lesson(run)), points_of(run.public_points, run.encoder)
+    student, points = student_fit(run, student_data_from_steps(run)), points_of(run.public_points, run.encoder)
     return space_of_student(student, first, points, beside_wavelets=first.fitted.representation.images)
 
 
@@ -505,7 +505,7 @@ def linear_model(opened_round: Round) -> LinearModel:
     return model
 
 
-def published_follows(run: Run, state: Descent) -> bool:
+def published_model_matches(run: Run, state: Descent) -> bool:
     """Return whether a run's published model has the weights in ``state``; True if the run published a student."""
     published = StudentModel.objects.filter(run=run, learner=LINEAR).first()
     if published is None:
@@ -517,7 +517,7 @@ def published_follows(run: Run, state: Descent) -> bool:
     return nearly_same(model.weights, state.learned)
 
 
-def descent_lesson(run: Run) -> Lesson:
+def student_data_from_steps(run: Run) -> StudentData:
     """Return the last round's calibrated model with its predictions for public points, which incur no charges.
 
     For outcomes other than classes, a student learns the model's probability of each category.
@@ -527,7 +527,7 @@ def descent_lesson(run: Run) -> Lesson:
     model = model_calibrate(last, linear) if linear.target is None else linear
     chosen = Steps.from_json(run.choices).publish
     shares = released_shares(run) if run.classes else None
-    return Lesson(releases_of_points(run, model), model=model, publish=chosen, shares=shares)
+    return StudentData(releases_of_points(run, model), model=model, publish=chosen, shares=shares)
 
 
 def released_shares(run: Run) -> list[ClassShare] | None:

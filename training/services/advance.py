@@ -53,7 +53,7 @@ def step_of(run: Run) -> Step | None:
     if run.status == Run.Status.PLANNING:
         return run_plan
     method = method_of(run)
-    if run.status == Run.Status.LEARNING and joint_runs.is_taught_elsewhere(run):
+    if run.status == Run.Status.LEARNING and joint_runs.is_trained_by_hub(run):
         return joint_runs.model_take
     return _PUBLISH[method.outcome] if run.status == Run.Status.LEARNING else method.steps.get(run.status)
 
@@ -104,7 +104,7 @@ def run_advance(run_id: str | UUID) -> bool:
         if run.has_ended:
             run_forget(run)
         # If the awaited event happened while this worker had claimed the run, nothing else would resume the run.
-        elif aside or run.status == Run.Status.PLANNING or method_of(run).may_go_on(run):
+        elif aside or run.status == Run.Status.PLANNING or method_of(run).can_continue(run):
             send("run_advance", run_id)
     return aside or _standing(run_id) != before
 

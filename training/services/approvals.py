@@ -32,7 +32,7 @@ from consent.services.changes import changes_recorded
 from learning.mechanisms.protocol import PlanError
 from training.alliances.approvals import joint_approve, joint_check
 from training.engine.budgets import head_count_sigma, planned_promises
-from training.engine.commits import runs_send_on
+from training.engine.commits import waiting_runs_wake
 from training.engine.scheduling import send
 from training.errors import STATE
 from training.methods.planning import with_majority
@@ -180,7 +180,7 @@ def _draft_again(run: Run, reason: str, acting_user: AbstractBaseUser | None) ->
     run.share, run.approved_by, run.approved_at, run.heartbeat = 1.0, None, None, None
     with changes_recorded([run], acting_user=acting_user):
         run.save()
-    runs_send_on(run)
+    waiting_runs_wake(run)
 
 
 def _locked(pk: str | UUID) -> Run:

@@ -20,7 +20,7 @@ from training.engine.records import encoder_of
 from training.measures import accuracy_interval, cautions, published_accuracy
 from training.methods import method_of
 from training.methods.counts import rounds_of_counts
-from training.methods.lessons import Duel
+from training.methods.student_training import Duel
 from training.models import Run
 from training.selectors import run_promises
 
@@ -189,7 +189,7 @@ def _about(run: Run) -> dict[str, Any]:
 
 
 def choice_document(publish: str, duel: Duel | None) -> str | dict[str, Any]:
-    """Return the card's reason for publishing a student or the model that trained it; ``publish`` is as in `Lesson`."""
+    """Return the card's reason for publishing a student or the model; ``publish`` is as in `StudentData`."""
     if publish:
         return CHOICE
     if duel is None:

@@ -130,7 +130,7 @@ def _owners(study: Study, rows: Rows, most: int, progress: Progress) -> tuple[np
     return owners, stays
 
 
-def holders_beyond(rows: Rows) -> dict[str, int]:
+def holders_over_limit(rows: Rows) -> dict[str, int]:
     """Return pseudonyms with more rows than are stored per holder, with their numbers of rows; secret."""
     most, ordered = settings.MOST_RECORDS, np.sort(_hashes(rows))
     several = set(ordered[most:][ordered[most:] == ordered[: max(0, len(ordered) - most)]].tolist())

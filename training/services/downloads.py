@@ -60,12 +60,12 @@ def predictions_record(*, model: StudentModel, records: int, acting_user: Abstra
     download_record(run=model.run, what=gettext_noop("predictions"), digest=model.digest, acting_user=acting_user)
 
 
-def model_takers(model: StudentModel) -> set[int]:
+def model_downloaders(model: StudentModel) -> set[int]:
     """Return ids of the accounts of people and programs that downloaded a model or requested predictions.
 
     Rehearsals have no register, so everyone who may use their models is included.
     """
-    return takers(model.run, _digests(model))
+    return downloaders(model.run, _digests(model))
 
 
 def model_downloads(model: StudentModel) -> QuerySet[Release]:
@@ -73,8 +73,8 @@ def model_downloads(model: StudentModel) -> QuerySet[Release]:
     return _downloads(model.run, _digests(model))
 
 
-def takers(run: Run, digests: Collection[str]) -> set[int]:
-    """Return the ids of the accounts that downloaded one of these files of a run; see `model_takers`."""
+def downloaders(run: Run, digests: Collection[str]) -> set[int]:
+    """Return the ids of the accounts that downloaded one of these files of a run; see `model_downloaders`."""
     if run.rehearsal:
         return set(members_with_permission(run.study, "training.use_student").values_list("pk", flat=True))
     taken = _downloads(run, digests).filter(recorded_by__isnull=False)

@@ -24,7 +24,7 @@ from django.utils.translation import gettext as _
 
 from accounting.accounts import account_balances
 from accounting.caps import caps_of
-from accounting.ceilings import rooms
+from accounting.ceilings import ceiling_limits
 from accounting.group_budgets import head_counts
 from accounting.models import HeadCount, Release
 from accounting.services import release_record
@@ -115,7 +115,7 @@ def question_draw(
     share_grant(study=study, subject=subject, purpose=purpose, share=SHARE, acting_user=acting_user)
     caps = caps_of(snapshot.epsilons, study.delta)
     limit = share_open(study=study, subject=subject)
-    limits = np.minimum(limit * caps, rooms(study, snapshot.holders, subject=subject))
+    limits = np.minimum(limit * caps, ceiling_limits(study, snapshot.holders, subject=subject))
     people = People(snapshot.holders, caps, limits, account_balances(study, snapshot.holders))
     part, draws = slice(0, question.size), Draws(noise or SystemNoise())
     answer = question.answer(part, None, people, lambda: counted, alone=True, draws=draws)

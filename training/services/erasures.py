@@ -19,7 +19,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from accounting.ceilings import reach_keep
+from accounting.ceilings import largest_charge_record
 from common.artifacts import arrays_delete, arrays_delete_folder, arrays_list, arrays_load
 from common.distinct import distinct
 from common.keyrings import keys_destroy, ring_destroy
@@ -281,7 +281,7 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
     for run in Run.objects.filter(study=study, forgotten_at=None):
         _run_end(run)
     files = scans_erase(study)
-    reach_keep(study)
+    largest_charge_record(study)
     people_forget(study)
     study.expired_at = timezone.now()
     with changes_recorded([study], acting_user=None):

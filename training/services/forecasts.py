@@ -18,7 +18,7 @@ from accounting.models import HeadCount
 from accounting.shares import ROUNDING, SUGGESTED, share_free, suggested_share
 from common.declarations import MAY_BE_MISSING, stored
 from common.sentences import Sentence, gettext_noop
-from learning.forecasts import TABLE, Forecast, headline, useless
+from learning.forecasts import TABLE, Forecast, baseline_warning, headline
 from learning.mechanisms.protocol import PlanError, PlannedLevel, best_threshold, signal
 from learning.outcomes.labels import AREA
 from training.engine.budgets import PlannedPromise
@@ -249,7 +249,7 @@ def forecast(run: Run, share: float | None = None) -> RunForecast:
     others = () if run.alliance_id else alternatives(run, planned, share)
     notes = (
         *planned.notes,
-        *useless(planned.forecasts),
+        *baseline_warning(planned.forecasts),
         *_area_notes(run, planned),
         *_notes(run),
         *_share_notes(run, planned, share),

@@ -39,13 +39,13 @@ from consent.models import Study
 from consent.people.pseudonyms import look_alikes_in, look_alikes_text
 from consent.services import study_lock, study_open_check
 from learning.formats import DataError, Report, Rows, Schema, schema_from_json
-from learning.formats.apart import Allowance, draft_apart, read_apart
 from learning.formats.draft import schema_complete
+from learning.formats.isolation import Allowance, draft_isolated, read_isolated
 from learning.formats.read import preview
 from training.engine.scheduling import send
 from training.errors import STATE, translated
 from training.models import Dataset, DatasetImport
-from training.services.datasets import dataset_check, dataset_import, holders_beyond, holders_count
+from training.services.datasets import dataset_check, dataset_import, holders_count, holders_over_limit
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ def upload_name(file: File) -> str:
 def _draft(begun: DatasetImport) -> None:
     try:
         with private_copy(f"{begun.folder}/data", begun.file) as path:
-            draft = draft_apart(path, _drafting(), private=begun.is_of_people)
+            draft = draft_isolated(path, _drafting(), private=begun.is_of_people)
     except DataError as error:
         raise ValidationError({"file": f"{translated(error.problem)} {translated(error.remedy)}"}) from error
     begun.schema, begun.remarks = draft.document, [_kept(remark) for remark in draft.remarks]
@@ -270,7 +270,7 @@ def _check(row: DatasetImport, mine: Any) -> None:
         "preview": preview(schema, rows),
         "holders": holders_count(rows) if rows.holders is not None else None,
         "most": settings.MOST_RECORDS,
-        "beyond": sorted(holders_beyond(rows).items()),
+        "beyond": sorted(holders_over_limit(rows).items()),
         "look_alikes": look_alikes[:MOST_LOOK_ALIKES],
         "all_look_alikes": look_alikes,
     }
@@ -353,7 +353,7 @@ def upload_read(
     A separate process reads the file.
     """
     is_private = kind == Dataset.Kind.PRIVATE
-    rows = read_apart(
+    rows = read_isolated(
         path,
         schema,
         allowance=Allowance(settings.READER_MEMORY, settings.READER_SECONDS),

@@ -40,7 +40,7 @@ from training.models.datasets import DRAWN
 from training.notices import notify_published, notify_run_ended, result_withdrawn_mail
 from training.services.cards import card_digest, result_card
 from training.services.datasets import dataset_import, dataset_name
-from training.services.downloads import onnx_store, takers, version_load
+from training.services.downloads import downloaders, onnx_store, version_load
 
 logger = logging.getLogger(__name__)
 
@@ -385,7 +385,7 @@ def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser | No
         return result
     message = _("Enter a reason. Everyone who downloaded the table or asks for it will see this.")
     withdrawal_record(result, study=study, reason=reason, unexplained=message, content={}, acting_user=acting_user)
-    result_withdrawn_mail(result, takers(run, [result.digest]))
+    result_withdrawn_mail(result, downloaders(run, [result.digest]))
     with logging_run(run.pk):
         logger.info("The table was withdrawn by %s.", f"user {acting_user.pk}" if acting_user else "the hub")
     return result

@@ -26,20 +26,20 @@ from common.sentences import Sentence, gettext_noop
 from consent.models import Study
 from consent.services import study_lock, study_open_check
 from consent.services.changes import changes_recorded
-from learning.formats import TabularSchema, records_alike, schema_from_json
+from learning.formats import TabularSchema, encodes_alike, schema_from_json
 from learning.outcomes import OUTCOME_LABELS
 from training.alliances.documents import sums_tidy
 from training.alliances.wire import agreement_forget
 from training.comparison import run_parameters
 from training.engine.budgets import rehearsed_check
-from training.engine.commits import runs_send_on, used_share
+from training.engine.commits import used_share, waiting_runs_wake
 from training.engine.questions import attempt_files, released_tidy, run_folder
 from training.engine.scheduling import send
 from training.errors import PROPOSER, STATE
 from training.methods import METHODS, MethodOutcome, method_by, method_of
 from training.methods.base import RunMethod
-from training.methods.lessons import checkpoints_folder, student_check
 from training.methods.pate_teachers import predictions_forget_erased
+from training.methods.student_training import checkpoints_folder, student_check
 from training.models import Dataset, ProposalChange, Run
 from training.notices import notify_run_ended, notify_run_proposed
 from training.selectors import run_is_claimed
@@ -153,7 +153,7 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
         elif dataset.kind != kinds[field]:
             kind_words = {"kind": dataset.get_kind_display(), "wanted": kinds[field].label}
             wrong(field, _("This dataset is %(kind)s; choose a %(wanted)s one.") % kind_words)
-        elif run.private_dataset_id and not records_alike(dataset.schema, run.private_dataset.schema):
+        elif run.private_dataset_id and not encodes_alike(dataset.schema, run.private_dataset.schema):
             wrong(
                 field, _("Its columns or classes differ from those of the private dataset. Import it with that schema.")
             )
@@ -192,7 +192,7 @@ def run_cancel(
     run.save()
     notify_run_ended(run)
     share_settle(study=run.study, subject=run.pk, used=used_share(run))
-    runs_send_on(run)
+    waiting_runs_wake(run)
     with logging_run(run.pk):
         logger.info("The run was cancelled by user %s.", acting_user.pk if acting_user else "nobody (its study ended)")
     transaction.on_commit(lambda: run_forget(run))
@@ -311,7 +311,7 @@ def run_fail(run_id: str | UUID, message: str) -> None:
         )
         if failed:
             share_settle(study=run.study, subject=run.pk, used=used_share(run))
-            runs_send_on(run)
+            waiting_runs_wake(run)
             run.refresh_from_db(fields=["status"])
             notify_run_ended(run)
     if failed:

@@ -40,8 +40,8 @@ from training.engine.records import rows_encode
 from training.engine.scheduling import WorkYielded, send
 from training.errors import STATE, RunError
 from training.measures import published_accuracy
-from training.methods import lesson_of
-from training.methods.lessons import (
+from training.methods import student_data_of
+from training.methods.student_training import (
     Duel,
     StudentRecipe,
     evaluation,
@@ -55,14 +55,14 @@ from training.methods.lessons import (
 from training.models import Run, StudentModel, StudentTraining
 from training.notices import model_withdrawn_mail, notify_published, notify_run_ended
 from training.services.cards import Candidate, card, card_digest, choice_document, shares_document
-from training.services.downloads import model_takers, onnx_store, version_load
+from training.services.downloads import model_downloaders, onnx_store, version_load
 from training.services.publication import publication_doubts, threshold_of, too_few_labels, withdrawal_record
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class Taught:
+class TrainedStudent:
     """A trained student, with the data to store once its version has a number."""
 
     recipe: StudentRecipe
@@ -83,18 +83,18 @@ def student_train(run: Run) -> bool:
     A run that has released too few labels finishes without a model; a joint run instead fails, so that its sites do not
     wait for the hub's model.
     """
-    lesson = lesson_of(run)
-    too_few = too_few_labels(len(lesson.releases)) if lesson.model is None else None
+    student_data = student_data_of(run)
+    too_few = too_few_labels(len(student_data.releases)) if student_data.model is None else None
     if too_few is not None and run.alliance_id is None:
         return _finish_without_model(run, too_few)
-    taught = student_teach(run, run_recipe(run), may_release=True)
+    trained = student_teach(run, run_recipe(run), may_release=True)
     with transaction.atomic():
         study_lock(run.study_id)
         run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
         if run.status != Run.Status.LEARNING:
             return False
-        publishes = not publication_doubts(taught.chosen.evaluation)
-        version = version_add(run, taught, acting_user_id=run.approved_by_id, publishes=publishes)
+        publishes = not publication_doubts(trained.chosen.evaluation)
+        version = version_add(run, trained, acting_user_id=run.approved_by_id, publishes=publishes)
         run.student = version if publishes else None
         run.status = Run.Status.FINISHED
         run.ended_at = timezone.now()
@@ -103,7 +103,7 @@ def student_train(run: Run) -> bool:
         notify_run_ended(run)
         if publishes:
             notify_published(run)
-    learned_from = counted(taught.card["learned_from"]["labels"], "release", "releases")
+    learned_from = counted(trained.card["learned_from"]["labels"], "release", "releases")
     logger.info("The student was trained on %s.", learned_from)
     return True
 
@@ -123,15 +123,15 @@ def _finish_without_model(run: Run, why: Sentence) -> bool:
 
 def student_teach(
     run: Run, recipe: StudentRecipe, *, may_release: bool = False, progress: Progress | None = None
-) -> Taught:
+) -> TrainedStudent:
     """Train a student on the run's releases and store its file.
 
     ``may_release``: whether the run's released model may be published instead. The model is published if the run
     requires it. If the run does not specify this, the model is published unless the student is right more often on
     labelled public points that it has not learned from.
     """
-    lesson = lesson_of(run)
-    if lesson.model is None and not len(lesson.releases):
+    student_data = student_data_of(run)
+    if student_data.model is None and not len(student_data.releases):
         raise RunError(
             gettext_noop(
                 "No label was released, so there is nothing a student could learn from. Propose a run with more "
@@ -139,7 +139,7 @@ def student_teach(
             )
         )
     truth = truth_of(run.public_dataset) if run.public_dataset is not None else None
-    publish = lesson.publish if may_release and lesson.model is not None else "student"
+    publish = student_data.publish if may_release and student_data.model is not None else "student"
     judges = truth if not publish and run.learns.categories else None
     begun, candidates = time.monotonic(), []
     score: float | None = None
@@ -147,28 +147,30 @@ def student_teach(
     if recipe.learner:
         categories = None if judges is None else run.learns.categories_of(judges)
         tries = publish == "student" or judges is not None
-        trial = student_try(run, lesson, recipe, progress, tries=tries, truth=categories)
+        trial = student_try(run, student_data, recipe, progress, tries=tries, truth=categories)
         score, duel = trial.score, trial.duel
         student = published_form(trial.model, run.learns)
         evaluated = evaluation(student, run.test_dataset, run.encoder)
         candidates.append(Candidate(recipe.learner, recipe.parameters, student, evaluated))
     seconds = time.monotonic() - begun
-    if may_release and lesson.model is not None:
-        evaluated = evaluation(lesson.model, run.test_dataset, run.encoder)
-        candidates.append(Candidate(lesson.learner, {}, lesson.model, evaluated))
+    if may_release and student_data.model is not None:
+        evaluated = evaluation(student_data.model, run.test_dataset, run.encoder)
+        candidates.append(Candidate(student_data.learner, {}, student_data.model, evaluated))
     is_students = publish == "student" or (duel is not None and duel.student_wins)
     chosen = candidates[0 if is_students else -1]
     labels = truth if run.classes else None
-    right = _labels_right(lesson.releases, labels)
+    right = _labels_right(student_data.releases, labels)
     # A unique name, so that another worker cannot change the file to which the row refers.
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     digest = model_store(artifact, chosen.model.to_bytes())
     calibration = _calibration_of(chosen.model)
-    shares = shares_document(run, lesson.shares, labels)
+    shares = shares_document(run, student_data.shares, labels)
     choice = choice_document(publish, duel)
-    document = card(run, lesson.releases, shares, right, chosen, calibration, candidates, choice)
+    document = card(run, student_data.releases, shares, right, chosen, calibration, candidates, choice)
     onnx = onnx_store(artifact, chosen.model, run, document)
-    return Taught(recipe, chosen, round(seconds, 1), artifact, digest, onnx, right, calibration, score, document)
+    return TrainedStudent(
+        recipe, chosen, round(seconds, 1), artifact, digest, onnx, right, calibration, score, document
+    )
 
 
 def _calibration_of(model: Model) -> Calibration:
@@ -184,7 +186,12 @@ def _labels_right(releases: Releases, truth: np.ndarray | None) -> float | None:
 
 
 def version_add(
-    run: Run, taught: Taught, *, acting_user_id: int | None, requested_by_id: int | None = None, publishes: bool = False
+    run: Run,
+    trained: TrainedStudent,
+    *,
+    acting_user_id: int | None,
+    requested_by_id: int | None = None,
+    publishes: bool = False,
 ) -> StudentModel:
     """Add the next version with its release, and request its assessment, in the caller's transaction and study lock.
 
@@ -194,18 +201,18 @@ def version_add(
     version = StudentModel.objects.create(
         run=run,
         version=last + 1,
-        artifact=taught.artifact,
-        learner=taught.chosen.learner,
-        seed=taught.recipe.seed,
-        digest=taught.digest,
-        onnx=taught.onnx[0],
-        onnx_digest=taught.onnx[1],
-        calibration=taught.calibration.to_json(),
-        accuracy=taught.chosen.accuracy,
-        label_accuracy=taught.label_accuracy,
-        card=taught.card,
-        seconds=taught.seconds,
-        score=taught.score,
+        artifact=trained.artifact,
+        learner=trained.chosen.learner,
+        seed=trained.recipe.seed,
+        digest=trained.digest,
+        onnx=trained.onnx[0],
+        onnx_digest=trained.onnx[1],
+        calibration=trained.calibration.to_json(),
+        accuracy=trained.chosen.accuracy,
+        label_accuracy=trained.label_accuracy,
+        card=trained.card,
+        seconds=trained.seconds,
+        score=trained.score,
         requested_by_id=requested_by_id,
     )
     if not run.rehearsal:
@@ -229,8 +236,8 @@ def version_add(
         assessment = StudentTraining.objects.create(
             run=run,
             version=version,
-            learner=taught.recipe.learner,
-            parameters=taught.recipe.parameters,
+            learner=trained.recipe.learner,
+            parameters=trained.recipe.parameters,
             heartbeat=timezone.now(),
         )
         send("student_learn", assessment.pk)
@@ -299,7 +306,7 @@ def student_withdraw(*, run: Run, version: int, reason: str, acting_user: Abstra
         {"version": chosen.version},
     )
     withdrawal_record(chosen, study=study, reason=reason, unexplained=problem, content=number, acting_user=acting_user)
-    model_withdrawn_mail(chosen, model_takers(chosen))
+    model_withdrawn_mail(chosen, model_downloaders(chosen))
     with logging_run(run.pk):
         who = f"user {acting_user.pk}" if acting_user else "the hub"
         logger.info("Version %d of the student was withdrawn by %s.", chosen.version, who)
@@ -459,13 +466,13 @@ def _worked(training: StudentTraining, also: Progress | None) -> str:
 
 def _version_train(training: StudentTraining, progress: Progress) -> None:
     recipe = StudentRecipe(training.learner, training.parameters, training.run.seed or 0)
-    taught = student_teach(training.run, recipe, progress=progress)
+    trained = student_teach(training.run, recipe, progress=progress)
     with transaction.atomic():
         study_lock(training.run.study_id)
         if _is_done(training):
             return
         version_add(
-            training.run, taught, acting_user_id=training.requested_by_id, requested_by_id=training.requested_by_id
+            training.run, trained, acting_user_id=training.requested_by_id, requested_by_id=training.requested_by_id
         )
     logger.info("Another version of the student was trained.")
 

@@ -16,10 +16,10 @@ from common.transparency import NoteError, public_check
 from consent.models import Checkpoint, Study
 from consent.services.checkpoints import (
     CheckpointError,
+    log_copy_faults,
     log_faults,
     note_faults,
     rows_faults,
-    second_place_faults,
     state_of,
 )
 
@@ -45,7 +45,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         if not keys:
             raise CommandError("Give the public key with --key.")
-        faults = [*log_faults(keys), *second_place_faults()]
+        faults = [*log_faults(keys), *log_copy_faults()]
         for study in Study.objects.all():
             faults += [f"{study.slug}: {fault}" for fault in rows_faults(study)]
         for file in files:

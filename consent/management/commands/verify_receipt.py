@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from consent.documents.receipts import receipt_digests, receipt_event, receipt_facts, receipt_sentence
 from consent.models import ConsentEvent
-from consent.services.checkpoints import checkpoint_over, proof_of
+from consent.services.checkpoints import checkpoint_covering, proof_of
 
 
 class Command(BaseCommand):
@@ -51,7 +51,7 @@ class Command(BaseCommand):
             self._prove(event, proof)
 
     def _prove(self, event: ConsentEvent, path: Path) -> None:
-        checkpoint = checkpoint_over(event)
+        checkpoint = checkpoint_covering(event)
         if checkpoint is None:
             raise CommandError("No checkpoint was signed since this decision, or a worker still has to prepare proofs.")
         path.write_text(json.dumps(proof_of(event, checkpoint), ensure_ascii=False, indent=2) + "\n")

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ipate_web.backups import BackupError
 from ipate_web.backups.archives import identities_read
-from ipate_web.backups.files import backup_keys, keys_bring_back, keys_check
+from ipate_web.backups.files import backup_keys, keys_check, keys_restore
 from ipate_web.backups.installation import backup_check, backup_restore, content_at_risk, is_running
 
 CONFIRMATION = "restore"
@@ -54,7 +54,7 @@ class Command(BaseCommand):
             self._confirm(f"{file}, {made}, {len(manifest['files'])} files", contents, yes)
             locked = backup_restore(file, identities, manifest)
             if keys is not None:
-                keys_bring_back(keys, identities)
+                keys_restore(keys, identities)
             keys_check()
         except BackupError as error:
             raise CommandError(str(error)) from error

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from common.declarations import UNTOLD, Stored
+from common.declarations import NOT_IN_API, Stored
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import TABLE, Forecast
 from learning.formats import Schema, TabularSchema
@@ -278,9 +278,9 @@ class CountsPlan(Stored):
     ]
     people: Annotated[float, Field(description="Number of people, according to the head counts.")]
     weight: Annotated[float, Field(description="Sum of their weights.")]
-    cells: Annotated[int, UNTOLD]
-    weight_variance: Annotated[float, UNTOLD] = 0.0
-    scale_error: Annotated[float, UNTOLD] = 0.0
+    cells: Annotated[int, NOT_IN_API]
+    weight_variance: Annotated[float, NOT_IN_API] = 0.0
+    scale_error: Annotated[float, NOT_IN_API] = 0.0
 
     def weights(self, caps: ArrayLike) -> NDArray[np.float64]:
         """Return the weights, above 0 and at most 1, of people with these caps in μ²: √(cap / reference)."""

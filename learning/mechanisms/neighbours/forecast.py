@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from common.declarations import UNTOLD
+from common.declarations import NOT_IN_API
 from common.sentences import Sentence
 from learning.forecasts import ASSUMED, LABELS, LABELS_FROM_SAMPLE, PURITY, Forecast, judged_forecast
-from learning.mechanisms.neighbours.stand_ins import LabelledStandIns, Sample, StandIns
+from learning.mechanisms.neighbours.surrogates import LabelledSurrogates, Sample, Surrogates
 from learning.mechanisms.protocol import PlannedLevel
 
 SHARES = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
@@ -80,8 +80,8 @@ class RoundForecast:
     margin: Annotated[
         float, Field(description="Expected lead of the correct class, in standard deviations of the noise.")
     ]
-    clear: Annotated[float, UNTOLD]
-    labels: Annotated[Forecast, UNTOLD]
+    clear: Annotated[float, NOT_IN_API]
+    labels: Annotated[Forecast, NOT_IN_API]
     levels: tuple[LevelForecast, ...]
 
 
@@ -126,14 +126,14 @@ def forecast(
     Raises:
         ValueError: A number is out of range.
     """
-    stand_ins = StandIns(queries, public, [radius_share])
-    known = None if sample is None else LabelledStandIns(sample, public, [radius_share], n_classes)
-    return _forecast(stand_ins, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
+    surrogates = Surrogates(queries, public, [radius_share])
+    known = None if sample is None else LabelledSurrogates(sample, public, [radius_share], n_classes)
+    return _forecast(surrogates, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
 
 
 def _forecast(
-    stand_ins: StandIns,
-    known: LabelledStandIns | None,
+    surrogates: Surrogates,
+    known: LabelledSurrogates | None,
     levels: Sequence[PlannedLevel],
     radius_share: float,
     sigma: float,
@@ -145,7 +145,7 @@ def _forecast(
     _require(sigma > 0 and 0 < share <= 1, f"sigma must be above 0 and share in (0, 1], not {sigma} and {share}.")
     _require(agreement is None or 0 <= agreement <= 1, f"agreement must lie in [0, 1], not {agreement}.")
     _require(n_classes >= 2 and bool(levels), "A forecast needs at least 2 classes and one level.")
-    voters, described = _turnout(stand_ins, levels, radius_share, sigma, share, agreement)
+    voters, described = _turnout(surrogates, levels, radius_share, sigma, share, agreement)
     if known is None:
         few, many = (assumed_purity(one, radius_share, n_classes) for one in purity)
         middle = (few + many) / 2
@@ -159,10 +159,10 @@ def _forecast(
         noiseless, _gap = _right_by_sample(known, radius_share, voters, 0.0)
         points = len(known.labels)
         basis = Sentence(LABELS_FROM_SAMPLE, points=points)
-        labels = judged_forecast(LABELS, clear, noiseless, judged=points, stand_ins=points, rests_on=basis)
+        labels = judged_forecast(LABELS, clear, noiseless, judged=points, surrogates=points, rests_on=basis)
     tenth, median, ninetieth = (float(value) for value in np.percentile(voters, [10, 50, 90]))
     return RoundForecast(
-        queries=stand_ins.queries,
+        queries=surrogates.queries,
         sigma=sigma,
         radius_share=radius_share,
         voters=(tenth, median, ninetieth),
@@ -200,13 +200,13 @@ def propose(
     """
     smallest = 1.0 / max(len(np.asarray(public)), 1)
     compared = [radius_share for radius_share in SHARES if radius_share >= smallest] or [1.0]
-    stand_ins = StandIns(queries, public, compared)
-    known = None if sample is None else LabelledStandIns(sample, public, compared, n_classes)
+    surrogates = Surrogates(queries, public, compared)
+    known = None if sample is None else LabelledSurrogates(sample, public, compared, n_classes)
     forecasts = []
     for radius_share in compared:
-        votes = [_demand(stand_ins, radius_share, level, agreement) for level in levels]
+        votes = [_demand(surrogates, radius_share, level, agreement) for level in levels]
         proposals = [
-            _forecast(stand_ins, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
+            _forecast(surrogates, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
             for sigma in _noise(votes, levels, share, agreement)
         ]
         forecasts.append(max(proposals, key=lambda one: one.clear))
@@ -248,9 +248,9 @@ def expected_voters(
 
     Args:
         queries, public, levels, radius_share, sigma, share, agreement: See `forecast`.
-        most: Maximum number of queries used (see `stand_ins.evenly`); None for all.
+        most: Maximum number of queries used (see `surrogates.evenly`); None for all.
     """
-    return _turnout(StandIns(queries, public, [radius_share], most), levels, radius_share, sigma, share, agreement)[0]
+    return _turnout(Surrogates(queries, public, [radius_share], most), levels, radius_share, sigma, share, agreement)[0]
 
 
 def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:
@@ -277,7 +277,7 @@ def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:
 
 
 def _turnout(
-    stand_ins: StandIns,
+    surrogates: Surrogates,
     levels: Sequence[PlannedLevel],
     radius_share: float,
     sigma: float,
@@ -285,16 +285,16 @@ def _turnout(
     agreement: float | None,
 ) -> tuple[NDArray[np.float64], list[LevelForecast]]:
     """Return the expected number of voters at every query `(Q,)`, and the forecast for each level."""
-    voters = np.zeros(stand_ins.looked_at)
+    voters = np.zeros(surrogates.looked_at)
     described = []
     for level in levels:
         allowed = _votes_allowed(level, share, sigma, agreement)
-        near = stand_ins.near(radius_share, level.records)
+        near = surrogates.near(radius_share, level.records)
         charged = _charged(near, agreement)
-        refused = charged & (np.cumsum(charged, axis=0, dtype=np.int32) > allowed / stand_ins.each)
+        refused = charged & (np.cumsum(charged, axis=0, dtype=np.int32) > allowed / surrogates.each)
         voters += (near & ~refused).mean(axis=1) * level.holders
-        votes_asked = stand_ins.each * float(charged.mean(axis=1).sum())
-        votes_cast = votes_asked - stand_ins.each * float(refused.mean(axis=1).sum())
+        votes_asked = surrogates.each * float(charged.mean(axis=1).sum())
+        votes_cast = votes_asked - surrogates.each * float(refused.mean(axis=1).sum())
         spent = level.used + votes_cast * _norm(agreement) / sigma**2 / level.cap
         described.append(LevelForecast(level.name, allowed, votes_asked, votes_cast, spent, share))
     return voters, described
@@ -319,11 +319,11 @@ def _votes_allowed(level: PlannedLevel, share: float, sigma: float, agreement: f
 
 
 def _demand(
-    stand_ins: StandIns, radius_share: float, level: PlannedLevel, agreement: float | None
+    surrogates: Surrogates, radius_share: float, level: PlannedLevel, agreement: float | None
 ) -> NDArray[np.float64]:
     """Return the number of charged votes requested from each stand-in, `(S,)`."""
-    charged = _charged(stand_ins.near(radius_share, level.records), agreement)
-    return stand_ins.each * charged.sum(axis=0)
+    charged = _charged(surrogates.near(radius_share, level.records), agreement)
+    return surrogates.each * charged.sum(axis=0)
 
 
 def _noise(
@@ -389,7 +389,7 @@ def _kept_draws(draws: int, points: int, n_classes: int) -> NDArray[np.float64]:
 
 
 def _right_by_sample(
-    known: LabelledStandIns, radius_share: float, voters: NDArray[np.float64], sigma: float
+    known: LabelledSurrogates, radius_share: float, voters: NDArray[np.float64], sigma: float
 ) -> tuple[float, float]:
     """Return the expected share of correct labels at the sample's points, and the right class's mean share lead.
 

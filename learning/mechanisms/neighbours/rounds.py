@@ -25,7 +25,7 @@ from learning.mechanisms.neighbours.forecast import (
     propose,
     released_accuracy,
 )
-from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.surrogates import Sample
 from learning.mechanisms.neighbours.votes import KERNELS
 from learning.mechanisms.protocol import PlannedLevel
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from common.declarations import MAY_BE_MISSING, UNTOLD
+from common.declarations import MAY_BE_MISSING, NOT_IN_API
 from common.distinct import distinct
 from common.noise import GRID, Noise
 from learning.mechanisms.neighbours.released_counts import counts_digest
@@ -45,8 +45,8 @@ class VoteBudget:
     label: Annotated[
         float, MAY_BE_MISSING, Field(description="Additional cost of each answered query, if teachers vote.")
     ]
-    first: Annotated[int | None, UNTOLD] = None
-    rest: Annotated[float, UNTOLD] = 0.0
+    first: Annotated[int | None, NOT_IN_API] = None
+    rest: Annotated[float, NOT_IN_API] = 0.0
 
     @property
     def answer(self) -> float:
@@ -183,7 +183,7 @@ class TeachersQuestion:
         budgets: Budgets of the plan's groups.
         points: Digest of the public points.
         wanted_labels: Number of labels at which the vote ends; None for no such limit.
-        goes_on: Whether the vote continues without the groups that cannot pay for the next query.
+        continues_when_exhausted: Whether the vote continues without the groups that cannot pay for the next query.
         participation: (teachers, points) True if a teacher takes part in a query, from public randomness; None if all
             take part in all queries. With participation, every teacher is a charging class; otherwise every group is.
         student: Function that maps the labels (Q,) so far to a student's probabilities (points, C), all 0 before there
@@ -196,7 +196,7 @@ class TeachersQuestion:
     n_classes: int
     points: str
     wanted_labels: int | None = None
-    goes_on: bool = False
+    continues_when_exhausted: bool = False
     participation: NDArray[np.bool_] | None = None
     student: Callable[[Labels], NDArray[np.float64]] | None = None
 
@@ -242,7 +242,7 @@ class TeachersQuestion:
         if len(state.labels) >= self.size:
             return Stop.USED_UP
         voting = self.voting(state)
-        if self.goes_on:
+        if self.continues_when_exhausted:
             return None if voting.any() else Stop.RETIRED
         return None if voting.all() else Stop.SHARE
 

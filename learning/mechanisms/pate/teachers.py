@@ -228,9 +228,9 @@ def forecast_votes(
     basis = Sentence(
         _TAUGHT if quick == learner else _TAUGHT_QUICKLY, teachers=teachers, records=records, judged=len(true)
     )
-    stand_ins, judged = len(divided[0][0]), int(answered.sum())
+    surrogates, judged = len(divided[0][0]), int(answered.sum())
     return judged_forecast(
-        LABELS, noisy, noiseless, judged=judged, stand_ins=stand_ins, rests_on=basis, measured=answers
+        LABELS, noisy, noiseless, judged=judged, surrogates=surrogates, rests_on=basis, measured=answers
     )
 
 

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from common.sentences import Sentence
-from learning.forecasts import CLUSTERS, MODEL, REHEARSED, Forecast, judged_forecast, stand_in_error, thirds
+from learning.forecasts import CLUSTERS, MODEL, REHEARSED, Forecast, judged_forecast, surrogate_error, thirds
 from learning.measures import Estimate, area
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import INTERCEPT, owned_records, release_sums, step_contributions
@@ -116,13 +116,13 @@ def forecast_steps(
             right[place] += (scores.argmax(axis=1) == truth[judged]).sum()
             if n_classes == 2:  # calibration preserves the order of probabilities
                 areas[place].append(area(scores - scores[:, :1], truth[judged]))
-    judged_by, stand_ins = sum(len(judged) for _, judged in divided), len(divided[0][0])
+    judged_by, surrogates = sum(len(judged) for _, judged in divided), len(divided[0][0])
     noisy, noiseless = (float(share) for share in right / judged_by)
     if labels is None:
         return (Forecast(MODEL, None, min(noisy, 1.0 / n_classes), noisy, noiseless, 0, Sentence(CLUSTERS)),)
-    basis = Sentence(REHEARSED, learned=stand_ins, judged=judged_by)
-    right_ones = judged_forecast(MODEL, noisy, noiseless, judged=judged_by, stand_ins=stand_ins, rests_on=basis)
-    return right_ones, *_area_forecast(*areas, judged=judged_by, stand_ins=stand_ins, rests_on=basis)
+    basis = Sentence(REHEARSED, learned=surrogates, judged=judged_by)
+    right_ones = judged_forecast(MODEL, noisy, noiseless, judged=judged_by, surrogates=surrogates, rests_on=basis)
+    return right_ones, *_area_forecast(*areas, judged=judged_by, surrogates=surrogates, rests_on=basis)
 
 
 def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target: Target) -> Forecast | None:
@@ -155,7 +155,7 @@ def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target
     (noisy, noiseless), label = (each.estimate for each in measures), measures[0].label
     if noisy.value is None or noiseless.value is None or noisy.interval is None:
         return None
-    error, basis = stand_in_error(len(learned)), Sentence(REHEARSED, learned=len(learned), judged=len(judged))
+    error, basis = surrogate_error(len(learned)), Sentence(REHEARSED, learned=len(learned), judged=len(judged))
     low, high = max(-1.0, noisy.interval[0] - error), min(1.0, noisy.interval[1] + error)
     return Forecast(MODEL, noisy.value, low, high, noiseless.value, len(judged), basis, label)
 
@@ -165,14 +165,14 @@ def _scores(points: NDArray[np.int8], weights: Floats) -> Floats:
 
 
 def _area_forecast(
-    noisy: Sequence[Estimate], noiseless: Sequence[Estimate], *, judged: int, stand_ins: int, rests_on: Sentence
+    noisy: Sequence[Estimate], noiseless: Sequence[Estimate], *, judged: int, surrogates: int, rests_on: Sentence
 ) -> tuple[Forecast, ...]:
     """Forecast the mean area of models tested on each part of the points; return nothing if no part determines it."""
     halves = [each.value - each.interval[0] for each in noisy if each.value is not None and each.interval is not None]
     if not halves:
         return ()
     value, clean = (float(np.mean([e.value for e in each if e.value is not None])) for each in (noisy, noiseless))
-    half = float(np.linalg.norm(halves)) / len(halves) + stand_in_error(stand_ins)
+    half = float(np.linalg.norm(halves)) / len(halves) + surrogate_error(surrogates)
     low, high = max(0.0, value - half), min(1.0, value + half)
     return (Forecast(MODEL, value, low, high, clean, judged, rests_on, AREA, majority=0.5),)
 

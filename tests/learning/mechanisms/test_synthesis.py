@@ -15,7 +15,7 @@ from learning.mechanisms.counts.tables import PERSON
 from learning.mechanisms.protocol import People, PlannedLevel, Records
 from learning.mechanisms.synthesis import rounds
 from learning.mechanisms.synthesis.model import fitted, grouped, in_groups, pairs_of, shrunk, strength, strongest_tree
-from learning.mechanisms.synthesis.rounds import ROUNDS, Description, Marginals, SyntheticRows, rows_alike, rows_draw
+from learning.mechanisms.synthesis.rounds import ROUNDS, Description, Marginals, SyntheticRows, rows_draw, uniform_rows
 from tests.training.asking import NoNoise
 
 SCHEMA = TabularSchema(
@@ -209,7 +209,7 @@ def test_a_file_has_no_formula_and_names_all_groups_of_several_codes() -> None:
     columns = (CodeColumn("d", "icd10", ("",), several=True), NumericColumn("age", 0, 9))
     schema = TabularSchema(columns, ("no", "yes"))
     names = tuple(column.name for column in feature_columns(schema, 4))
-    assert names == schema.feature_names and rows_alike(schema, 50).shape == (50, 23)
+    assert names == schema.feature_names and uniform_rows(schema, 50).shape == (50, 23)
     x = schema.encode([{"d": "I50;C50", "age": 9}, {"d": "", "age": 0}])
     rows = SyntheticRows(schema, x, np.array([1, 0]), Description((*names, "class"), 2, (), 0.0, 0.0))
     assert rows.to_csv().split() == ["d,age,class", "neoplasms;circulatory,9,yes", ",0,no"]

@@ -7,7 +7,7 @@ from scipy.stats import truncnorm
 
 from learning.forecasts import MODEL
 from learning.mechanisms.neighbours.released_counts import read_counts
-from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.surrogates import Sample
 from learning.mechanisms.neighbours.votes import radii
 from learning.representations.representation import similarities, spread
 from learning.students import (

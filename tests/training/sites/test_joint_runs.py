@@ -54,7 +54,7 @@ from training.services.erasures import dataset_remove, records_erase, records_ex
 from training.services.publication import result_withdraw
 from training.services.runs import run_cancel
 from training.services.students import student_ask, student_learn, student_publish, student_withdraw
-from training.verification import batches_kept, checks_of, release_faults, replay_faults
+from training.verification import batches_with_votes, checks_of, release_faults, replay_faults
 
 pytestmark = pytest.mark.django_db
 
@@ -76,7 +76,7 @@ TEACHERS: dict[str, Any] = STUDENT | {
 
 def faults(study: Study) -> list[str]:
     """Everything that is wrong with a study, with its charges computed anew."""
-    replays = [Check("replay", partial(replay_faults, batch)) for batch in batches_kept(study)]
+    replays = [Check("replay", partial(replay_faults, batch)) for batch in batches_with_votes(study)]
     return [fault for check in [*checks_of(study), *replays] for fault in check.faults()]
 
 
@@ -403,7 +403,7 @@ def test_a_hub_whose_disk_is_full_is_asked_again_when_it_says(monkeypatch, setti
     for _ in range(3):
         runs = [advance(run) for run in runs]
         alliances_contact()
-    assert asked == [] and not any(method_of(run).may_go_on(run) for run in runs[1:])
+    assert asked == [] and not any(method_of(run).can_continue(run) for run in runs[1:])
     monkeypatch.setattr(Hub, "transport", InThisProcess())
     now = time.monotonic() + settings.SITES_PATIENCE / 3 * 1.25
     monkeypatch.setattr(backoff.time, "monotonic", lambda: now)

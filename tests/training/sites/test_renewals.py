@@ -18,7 +18,7 @@ from tests.training.runs import run_approve
 from tests.training.sites.alliances import ADDRESS, Installations, advance, finish, olga
 from tests.training.sites.renewals import Renewed, renewed_make
 from training.alliances import renewals, wire
-from training.alliances.approvals import form_tells
+from training.alliances.approvals import form_describes
 from training.alliances.documents import roster
 from training.alliances.exchange import exchange
 from training.alliances.runs import joint_run_take
@@ -60,7 +60,7 @@ def test_a_key_is_replaced_and_everything_before_stays_what_it_was(renewed: Rene
     assert fingerprint in {each.fingerprint for each in participant_rows(hub)}
     assert all(site.is_eligible for site in hub.sites.all())
     for site, form in zip(there.sites, forms, strict=True):
-        assert form_tells(site) and consent_form_in_force(site.study) == form, "nobody is asked again"
+        assert form_describes(site) and consent_form_in_force(site.study) == form, "nobody is asked again"
     renewed.keeps = True
     renewed.as_first()  # all are carried out in this process: its keys are now those of everybody
     later = finish(there.start(share=0.3, **STEPS))

@@ -21,10 +21,10 @@ from consent.management import study_argument, study_by_slug
 from consent.models import Study
 from consent.people.pseudonyms import look_alikes_in, look_alikes_text
 from learning.formats import DataError, DataErrors, Report, Rows, Schema, TabularSchema, schema_from_json
-from learning.formats.apart import Allowance, read_apart
+from learning.formats.isolation import Allowance, read_isolated
 from learning.formats.rows import write_faults
 from training.models import Dataset
-from training.services.datasets import dataset_check, dataset_import, holders_beyond, holders_count
+from training.services.datasets import dataset_check, dataset_import, holders_count, holders_over_limit
 
 
 class Command(BaseCommand):
@@ -134,7 +134,7 @@ class Command(BaseCommand):
 
     def _report_left_out_rows(self, rows: Rows) -> int:
         """Print people who have more rows than are stored per person; return the number of rows that are not stored."""
-        most, beyond = settings.MOST_RECORDS, holders_beyond(rows)
+        most, beyond = settings.MOST_RECORDS, holders_over_limit(rows)
         for pseudonym, number in sorted(beyond.items()):
             self.stdout.write(f"“{pseudonym}” has {number:,} rows; only the first {most:,} are stored.")
         return sum(beyond.values()) - most * len(beyond)
@@ -193,7 +193,7 @@ def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, Report]:
     for file, label_file, checksum in zip(files, label_files or nothing, checksums or nothing, strict=True):
         with _bar(file.name, unit="B", unit_scale=True) as progress:
             parts.append(
-                read_apart(
+                read_isolated(
                     file,
                     schema,
                     allowance=Allowance(settings.READER_MEMORY, settings.READER_SECONDS),

@@ -15,7 +15,7 @@ from common.append_only import chained_models, installation_chains
 from common.progress import counted, progress_bar
 from consent.management import study_by_slug
 from consent.models import Study
-from training.verification import batches_kept, checks_of, outcome_keep, replay_faults
+from training.verification import batches_with_votes, check_results_store, checks_of, replay_faults
 
 
 class Command(BaseCommand):
@@ -35,7 +35,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, study: str | None, replay: bool, noted: list[str], **options: Any) -> None:
         studies = [study_by_slug(study)] if study else Study.objects.all()
         self.stdout.write("installation:")
-        faults = outcome_keep(None, installation_checks(), report=self._report)
+        faults = check_results_store(None, installation_checks(), report=self._report)
         faults += sum(self._verify(each, replay) for each in studies)
         chains = [*chained_models(), *installation_chains()]
         for value in noted:
@@ -50,7 +50,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{study.slug}:")
         checks = checks_of(study, watch=partial(progress_bar, unit=" rows"))
         if replay:
-            kept = batches_kept(study)
+            kept = batches_with_votes(study)
             self.stdout.write(
                 f"  {counted(len(kept), 'batch', 'batches')} can be replayed: the inputs of their charges are kept"
             )
@@ -58,7 +58,7 @@ class Command(BaseCommand):
                 Check(f"replay of run {batch.run_id}, batch {batch.index}", lambda batch=batch: replay_faults(batch))  # type: ignore[misc]
                 for batch in kept
             ]
-        return outcome_keep(study, progress_bar(checks, desc=study.slug), report=self._report)
+        return check_results_store(study, progress_bar(checks, desc=study.slug), report=self._report)
 
     def _report(self, check: Check, faults: list[str]) -> None:
         if faults or not check.name.startswith("replay"):

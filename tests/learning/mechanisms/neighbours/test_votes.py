@@ -22,7 +22,7 @@ from learning.mechanisms.neighbours.rounds import (
     split_share,
     spread_queries,
 )
-from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.surrogates import Sample
 from learning.mechanisms.neighbours.votes import kth_distances, neighbour_votes, radii, shard_contributions
 from learning.mechanisms.protocol import PlannedLevel
 

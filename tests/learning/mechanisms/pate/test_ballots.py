@@ -134,7 +134,7 @@ def test_the_stop_depends_on_no_votes_and_on_nobody_who_left() -> None:
 
 
 def test_an_exhausted_group_is_silent_and_charged_nothing_more() -> None:
-    current = question(allowed=0.9, goes_on=True)
+    current = question(allowed=0.9, continues_when_exhausted=True)
     dear = current.budgets[1].answer / current.budgets[0].answer
     assert dear > 1.2, "the groups are exhausted one after the other"
     releases = vote(current, most=3)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 _NEAREST = 10  # number of labelled points that determine the classes of a stand-in
-_STAND_INS = 2000
+_SURROGATES = 2000
 _QUERIES = 2000  # number of queries; more would not improve a forecast
 
 
@@ -22,7 +22,7 @@ class Sample:
     labels: NDArray[np.integer]
 
 
-class StandIns:
+class Surrogates:
     """Public points that stand in for records, with their distances from the queries and the radii for several shares.
 
     points: `(S, d)`, at most 2,000 public points, evenly sampled.  queries: number of queries.  looked_at: number of
@@ -43,7 +43,7 @@ class StandIns:
         points = evenly(points, len(points) if most is None else most)
         self.looked_at = len(points)
         self.each = self.queries / max(len(points), 1)
-        self.points = evenly(everyone, _STAND_INS)
+        self.points = evenly(everyone, _SURROGATES)
         self._distances = squared_distances(points, self.points)
         self._reach = dict(zip(radius_shares, radii(points, everyone, radius_shares).T, strict=True))
         self._itself = np.flatnonzero((self._distances == 0).any(axis=1)), self._distances.argmin(axis=1)
@@ -64,7 +64,7 @@ class StandIns:
         return near
 
 
-class LabelledStandIns(StandIns):
+class LabelledSurrogates(Surrogates):
     """Public points around the points of a labelled sample, used to predict the classes of the voters there.
 
     The sample's other points stand in for records with their own labels, and the public points for records with the

@@ -1,4 +1,4 @@
-"""Lessons for a run's student, which consist only of released data.
+"""Training data and training of a run's student, which uses only released data.
 
 This module trains the student, records progress in the database, the log and checkpoints, checks a proposed learner,
 and evaluates the student on test data, rounded for publication. The student is calibrated on releases that it has not
@@ -50,7 +50,7 @@ from training.models import Dataset, Encoder, Run
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
+class StudentData:
     """Releases of a run, in the form used to train its student.
 
     Attributes:
@@ -73,8 +73,8 @@ class Lesson:
     publish: str = "student"
     shares: list[ClassShare] | None = None
 
-    def of(self, releases: Releases) -> Lesson:
-        """Return the same lesson with only the given releases."""
+    def of(self, releases: Releases) -> StudentData:
+        """Return the same data with only the given releases."""
         return replace(self, releases=releases)
 
     def releases_for(self, releases: Releases, seed: int) -> Releases:
@@ -100,22 +100,22 @@ def run_recipe(run: Run) -> StudentRecipe:
     return StudentRecipe(run.student_learner, run.student_parameters, run.seed or 0)
 
 
-def queries_lesson(run: Run) -> Lesson:
-    """Return the lesson with the labels of a run's answered queries."""
+def student_data_from_queries(run: Run) -> StudentData:
+    """Return a student's training data: the labels of a run's answered queries."""
     answered = run.queries.filter(label__isnull=False)
     rows, labels = (list(answered.values_list(name, flat=True)) for name in ("row", "label"))
-    return Lesson(labelled(rows, labels, classes=len(run.classes)))
+    return StudentData(labelled(rows, labels, classes=len(run.classes)))
 
 
 def student_fit(
-    run: Run, lesson: Lesson, recipe: StudentRecipe | None = None, *, progress: Progress | None = None
+    run: Run, student_data: StudentData, recipe: StudentRecipe | None = None, *, progress: Progress | None = None
 ) -> Model:
-    """Return a student trained on the lesson with the run's recipe or another one.
+    """Return a student trained on this data with the run's recipe or another one.
 
     Progress is stored in the run's row unless ``progress`` is given.
     """
     recipe = recipe or run_recipe(run)
-    releases = lesson.releases_for(lesson.releases, recipe.seed)
+    releases = student_data.releases_for(student_data.releases, recipe.seed)
     if progress is not None:
         return student_from(run, recipe, releases, progress)
     with progress_of(Run.objects.filter(pk=run.pk), "student_progress", end=None) as noted:
@@ -306,14 +306,14 @@ class Trial:
 
 def student_try(
     run: Run,
-    lesson: Lesson,
+    student_data: StudentData,
     recipe: StudentRecipe,
     progress: Progress | None = None,
     *,
     tries: bool = True,
     truth: np.ndarray | None = None,
 ) -> Trial:
-    """Return a calibrated student trained on the lesson.
+    """Return a calibrated student trained on this data.
 
     A student with the same recipe first learns from four fifths of the releases and is scored on the rest. The
     resulting calibration is used for the student that learns from all. If there are too few releases to hold any out,
@@ -327,13 +327,13 @@ def student_try(
     """
     if progress is None:
         with progress_of(Run.objects.filter(pk=run.pk), "student_progress", end=None) as noted:
-            return student_try(run, lesson, recipe, noted, tries=tries, truth=truth)
-    learned, held_out = lesson.releases.split(HELD_OUT, recipe.seed)
+            return student_try(run, student_data, recipe, noted, tries=tries, truth=truth)
+    learned, held_out = student_data.releases.split(HELD_OUT, recipe.seed)
     if not (tries and len(learned) and len(held_out)):
-        return Trial(student_fit(run, lesson, recipe, progress=progress))
-    trial = student_fit(run, lesson.of(learned), recipe, progress=lambda done, total: progress(done, 2 * total))
+        return Trial(student_fit(run, student_data, recipe, progress=progress))
+    trial = student_fit(run, student_data.of(learned), recipe, progress=lambda done, total: progress(done, 2 * total))
     probabilities = trial.predict_proba(points_of(run.public_points, run.encoder))
-    model = student_fit(run, lesson, recipe, progress=lambda done, total: progress(total + done, 2 * total))
+    model = student_fit(run, student_data, recipe, progress=lambda done, total: progress(total + done, 2 * total))
     calibrated = CalibratedModel(model, fit_to_releases(probabilities, held_out))
     return Trial(calibrated, held_out.score(probabilities), _duel(probabilities, held_out, truth))
 

@@ -11,8 +11,8 @@ import pytest
 
 from common.confinement import protections, scratch_folder, scratch_sweep
 from learning.formats import DataError, Report, TabularSchema, limits, read_file, schema_draft
-from learning.formats.apart import Allowance, draft_apart, read_apart
 from learning.formats.columns import CategoricalColumn, HolderColumn, LabelColumn, NumericColumn
+from learning.formats.isolation import Allowance, draft_isolated, read_isolated
 from learning.formats.records import NameFile
 
 AGE = NumericColumn("age", 0, 100, missing=("",))
@@ -28,7 +28,7 @@ def test_rows_report_draft_and_refusal_are_those_of_the_reader(tmp_path):
     path.write_text(TEXT)
     here, apart, result = Report(), Report(), []
     expected = read_file(path, SCHEMA, report=here)
-    rows = read_apart(path, SCHEMA, allowance=ENOUGH, report=apart, progress=lambda *step: result.append(step))
+    rows = read_isolated(path, SCHEMA, allowance=ENOUGH, report=apart, progress=lambda *step: result.append(step))
     np.testing.assert_array_equal(rows.x, expected.x)
     np.testing.assert_array_equal(rows.y, expected.y)
     assert rows.holders == expected.holders
@@ -37,17 +37,17 @@ def test_rows_report_draft_and_refusal_are_those_of_the_reader(tmp_path):
     assert [str(fault) for fault in apart.faults] == [str(fault) for fault in here.faults]
     assert any(hasattr(fault.problem, "to_json") for fault in apart.faults), "or no page could translate them"
     assert result[-1] == (path.stat().st_size,) * 2
-    assert draft_apart(path, ENOUGH, private=False) == schema_draft(path)
+    assert draft_isolated(path, ENOUGH, private=False) == schema_draft(path)
     path.write_text("one\n")
     with pytest.raises(DataError, match="has only one column, “one”"):
-        draft_apart(path, ENOUGH, private=True)
+        draft_isolated(path, ENOUGH, private=True)
 
 
 @pytest.mark.exhaustive
 def test_a_slow_file_is_a_fault_and_one_that_grows_too_much_an_error(tmp_path, monkeypatch):
     path, report = tmp_path / "a.csv.gz", Report()
     path.write_bytes(gzip.compress(TEXT.encode() + b"\n" * 100_000_000, 1))
-    read_apart(path, SCHEMA, allowance=Allowance(500, 1), report=report)
+    read_isolated(path, SCHEMA, allowance=Allowance(500, 1), report=report)
     assert ["took longer than 1 seconds" in str(fault) for fault in report.faults] == [True]
     monkeypatch.setattr(limits, "LEAST_CONTENT", 1 << 18)
     monkeypatch.setattr(limits, "MOST_GROWTH", 2)

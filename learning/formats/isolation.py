@@ -45,7 +45,7 @@ class Allowance:
     seconds: int
 
 
-def draft_apart(path: Path, allowance: Allowance, *, private: bool) -> Draft:
+def draft_isolated(path: Path, allowance: Allowance, *, private: bool) -> Draft:
     """Return the draft of a schema for a file, as created by `schema_draft`.
 
     Args:
@@ -60,7 +60,7 @@ def draft_apart(path: Path, allowance: Allowance, *, private: bool) -> Draft:
     return Draft(answer["document"], tuple(sentence_from_json(remark) for remark in answer["remarks"]), answer["facts"])
 
 
-def read_apart(
+def read_isolated(
     path: Path,
     schema: Schema,
     *,
@@ -124,7 +124,7 @@ def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progres
 def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
     """Return the answer of a reading process, or how it ended. The process has always ended when this returns."""
     request = request | {"folder": str(folder), "memory": allowance.memory * _MB, "seconds": allowance.seconds}
-    with ConfinedProcess("learning.formats.apart") as process, process.within(_PATIENCE * allowance.seconds):
+    with ConfinedProcess("learning.formats.isolation") as process, process.within(_PATIENCE * allowance.seconds):
         try:
             process.stdin.write(json.dumps(request).encode())
             process.stdin.close()
