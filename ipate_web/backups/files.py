@@ -357,10 +357,10 @@ def backup_keys(backup: Path) -> Path | None:
 
 def keys_restore(copy: Path, identities: Sequence[Identity]) -> int:
     """Restore those keys in a copy that this installation lacks; return their number."""
-    brought = 0
+    restored = 0
     with archive_open(copy, identities) as members:
         for name, content in members:
             if not storages["keys"].exists(name):
                 storages["keys"].save(name, File(io.BytesIO(content.read())))
-                brought += 1
-    return brought
+                restored += 1
+    return restored
