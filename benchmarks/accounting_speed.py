@@ -30,7 +30,7 @@ def vote_counts(name: str, queries: int, classes: int) -> np.ndarray:
 
 
 def loop_over_queries(votes: np.ndarray, sigma: float, weight: float, orders: np.ndarray) -> np.ndarray:
-    """Compute PATE 2018, Theorem 6 with Propositions 7 and 10, query by query; only the orders are vectorised."""
+    """Compute PATE 2018, Theorem 6 with Propositions 7 and 10, query by query. Only the orders are vectorised."""
     costs = np.empty((len(votes), len(orders)))
     slope = (weight / sigma) ** 2
     for i, counts in enumerate(votes):
@@ -53,7 +53,7 @@ def loop_over_queries(votes: np.ndarray, sigma: float, weight: float, orders: np
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return CPU seconds of one process, which vary less with other load than wall-clock time, and the result."""
+    """Return the CPU seconds of one process, which vary less with other load than wall-clock time, and the result."""
     start = time.process_time()
     result = work()
     return time.process_time() - start, result

@@ -36,7 +36,7 @@ def affordable_labels(votes: FloatArray) -> None:
 
 
 def affordable_in_one_vote(votes: FloatArray) -> None:
-    """Print the same with the budget filter, drawing the check's noise once."""
+    """Print the same with the budget filter, drawing the noise of the checks only once."""
     noise = np.random.default_rng(0).normal(0, SIGMA_CHECK, len(votes))
     answered = votes.max(axis=1) + noise >= THRESHOLD
     for method in METHODS:

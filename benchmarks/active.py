@@ -1,12 +1,13 @@
-"""Questions to teachers in rounds, least certain first, compared with as many random ones and with all points at once.
+"""Asking teachers in rounds, least certain points first, compared with random points and with all points at once.
 
     IPATE_DATA_DIR=… python -m benchmarks.active [digits] [mnist]
 
 All three cost people the same: noisy counts of n points with σ in proportion to √n. In rounds, the first quarter of the
-questions is about random points. Each further quarter is about the points whose smoothed counts so far, which are
-public, are least certain (lead of the likeliest class in standard deviations). A point may be asked again. `digits`
-uses the 92 teachers of the demo at ε = 1, 2, 3 and half a cap; `mnist` uses the published votes of 250 teachers
-(Papernot et al. 2018) at ε = 1. The smoothed counts predict the classes of other points, which are not asked.
+questions is about random points. Each further quarter is about the points with the least certain smoothed counts so
+far, which are public (certainty is the lead of the likeliest class in standard deviations). Points may be asked about
+again. `digits` uses the 92 teachers of the demo at ε = 1, 2, 3 and half a cap; `mnist` uses the published votes of 250
+teachers (Papernot et al. 2018) at ε = 1. The smoothed counts predict the classes of other points, which are not asked
+about.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ def smoothed(
 
     Args:
         graph: Graph of all points.
-        times: `(P,)` how often each was asked.
+        times: `(P,)` how often each point was asked about.
         sums: `(P, C)` sums of each point's noisy counts.
         sigma: Standard deviation of each answer's noise.
-        votes: All votes together.
+        votes: Total number of votes.
     """
     rows = np.flatnonzero(times)
     classes, vectors = sums.shape[1], graph.vectors
@@ -74,7 +75,7 @@ def smoothed(
 
 
 def told(counts: Floats, graph: Smoother, asked: int, sigma: float, rounds: int, seed: int) -> NDArray[np.int64]:
-    """Return the predicted class of every point after ``asked`` questions about the first ones, `counts` (A, C)."""
+    """Return the predicted class of every point after ``asked`` questions about the first points, `counts` (A, C)."""
     rng, points = np.random.default_rng(seed), len(graph.vectors)
     times, sums = np.zeros(points, np.int64), np.zeros((points, counts.shape[1]))
     votes = float(counts[0].sum())
@@ -92,7 +93,7 @@ def told(counts: Floats, graph: Smoother, asked: int, sigma: float, rounds: int,
 
 
 def digits_votes() -> tuple[Floats, float, NDArray, NDArray[np.int64]]:
-    """Return votes of teachers (300, C), σ² of one question, all points, and the classes of the points not asked."""
+    """Return votes of teachers (300, C), σ² of one question, all points, and the classes of points not asked about."""
     splits, delta, epsilons = splits_load("digits"), DELTAS["digits"], (1.0, 2.0, 3.0)
     holders, points = len(splits.private), splits.public.x
     assert splits.private.y is not None and splits.test.y is not None
@@ -115,7 +116,7 @@ def digits_votes() -> tuple[Floats, float, NDArray, NDArray[np.int64]]:
 
 
 def mnist_votes() -> tuple[Floats, float, NDArray, NDArray[np.int64]]:
-    """Return the same for the published votes on 9,000 images; the other 1,000 of the test set are not asked."""
+    """Return the same for the published votes on 9,000 images; the other 1,000 of the test set are not asked about."""
     splits = splits_load("mnist")
     assert splits.test.y is not None
     counts = published_counts("mnist_250_teachers").astype(np.float64)

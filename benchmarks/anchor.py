@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Best:
-    """A published number: value, ε, and source."""
+    """A published number, with its value, ε and source."""
 
     value: float
     epsilon: str
@@ -33,7 +33,7 @@ class Best:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the table; numbers by promise, None if not measured.
+    """A row of the table, with numbers by promise; None if not measured.
 
     measured: the command and its seeds.
     """

@@ -1,8 +1,8 @@
-"""Minutes from the approval of a run to its published student: MNIST, 60,000 holders, defaults, a real worker.
+"""Minutes from a run's approval to its published student: MNIST, 60,000 holders, defaults, and a real worker.
 
     IPATE_DATA_DIR=… python benchmarks/approval_to_student.py [--data mnist] [--processes 2] [--wait]
 
-Builds the demo study in a separate database (next to the one of DATABASE_URL, or else SQLite), with a consent of every
+Builds the demo study in a separate database (next to the one of DATABASE_URL, or else SQLite), with a consent by every
 holder, starts a worker with the given number of processes, and approves a run in which every holder votes. `--wait`
 waits for the Enter key before the approval, so that the machine can become idle. Prints the wall-clock time of each
 stage; the approval's includes head counts, proposal and plan.

@@ -1,4 +1,4 @@
-"""Approvals of runs in a study with many holders: cost of the request and of the worker's part after it.
+"""Approvals of runs in a study with many holders: cost of the request, and of the worker's part afterwards.
 
     python benchmarks/approvals.py [--holders 1000000]
 

@@ -1,12 +1,12 @@
-"""Comparison with other libraries that do the same work: processor seconds of one thread, in one run, and ratios.
+"""Comparison with other libraries that do the same work: processor seconds of one thread in one run, and ratios.
 
     python -m benchmarks.beside [neighbours steps samples counts rows sums] [--quick]
 
-The others are not requirements of the project, and contenders whose library is missing are left out: faiss-cpu, opacus,
-jax-privacy (with jax, chex and optax), opendp, flwr, and mbi, which is `github.com/ryan112358/private-pgm`. Install
-them into a separate environment that includes this one; `opacus` needs `--no-deps`, or pip installs another PyTorch.
-Contenders take turns five times (once for rows), and their shortest time counts. Numbers are stored in
-benchmarks/results/beside.json.
+The other libraries are not requirements of the project, and contenders whose library is missing are left out:
+faiss-cpu, opacus, jax-privacy (with jax, chex and optax), opendp, flwr, and mbi, which is
+`github.com/ryan112358/private-pgm`. Install them into a separate environment that includes this one; `opacus` needs
+`--no-deps`, or pip installs another PyTorch. Contenders take turns five times (once for rows), and their shortest time
+is used. Numbers are stored in benchmarks/results/beside.json.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SITES = 5
 
 
 def neighbours(people: int) -> Contenders:
-    """All pairs of 1,000 queries and records of 64 coordinates within a radius."""
+    """All pairs within a radius, for 1,000 queries and records of 64 coordinates."""
     from benchmarks.scaling import contenders
 
     made = contenders(people, 1_000, CLASSES)
@@ -54,7 +54,7 @@ def neighbours(people: int) -> Contenders:
 def steps(people: int) -> Contenders:
     """Gradients of all people, clipped individually and added up with noise: a linear model, 200 numbers, ten classes.
 
-    Ours also rounds to integers and charges everyone's own account.
+    Ours also rounds to integers and charges each person's account.
     """
     rng = np.random.default_rng(0)
     x = np.clip(np.rint(rng.normal(0, 9, (people, COORDINATES))), -127, 127).astype(np.int8)
@@ -90,7 +90,7 @@ def steps(people: int) -> Contenders:
 
 
 def samples(people: int) -> Contenders:
-    """A step over a sample of 512 images of 28×28 pixels: the network of 26,010 weights of Tramèr and Boneh."""
+    """A step on a sample of 512 images of 28×28 pixels, for Tramèr and Boneh's network of 26,010 weights."""
     rng = np.random.default_rng(0)
     size = min(people, BATCH)
     x, y = rng.random((size, SIDE, SIDE), np.float32), rng.integers(0, CLASSES, size)
@@ -250,7 +250,7 @@ def sums(people: int) -> Contenders:
 
 
 def _secagg(values: np.ndarray) -> np.ndarray:
-    """Run a round of SecAgg+ with Flower's own stages: four for each client, and the server's removal of masks."""
+    """Run a round of SecAgg+ with Flower's own stages: four for each client, and the server's removal of the masks."""
     from flwr.common import bytes_to_ndarray, ndarrays_to_parameters
     from flwr.common.secure_aggregation import ndarrays_arithmetic as arithmetic
     from flwr.common.secure_aggregation.crypto.shamir import combine_shares
@@ -300,7 +300,7 @@ PEOPLE = {"neighbours": 60_000, "steps": 60_000, "samples": 60_000, "counts": 1_
 
 
 def measured(name: str, quick: bool) -> list[Row]:
-    """Return a row for each contender of a part, ours first."""
+    """Return a row for each contender in a part, ours first."""
     from threadpoolctl import threadpool_limits
 
     people = PEOPLE[name] // 100 if quick else PEOPLE[name]
@@ -319,7 +319,7 @@ def measured(name: str, quick: bool) -> list[Row]:
             for contender, work in made.items():
                 clock = time.process_time()
                 work()
-                if turn or name == "rows":  # the first run compiles, and fills caches
+                if turn or name == "rows":  # the first run compiles and fills caches
                     seconds[contender].append(time.process_time() - clock)
     found = []
     for contender, times in seconds.items():

@@ -1,6 +1,6 @@
-"""Parts of a benchmark: named on its command line, printed as tables, stored row by row in a file of results.
+"""Parts of a benchmark, which are named on its command line, printed as tables, and stored row by row in a file.
 
-A stopped benchmark continues where it was, because stored rows are not measured again.
+A stopped benchmark resumes where it left off, because stored rows are not measured again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def keep(results: Path, part: str, rows: list[Row]) -> None:
 def parts_measure(
     description: str | None, results: Path, known: Mapping[str, Callable[[bool], Iterable[Cell]]]
 ) -> None:
-    """Measure missing rows of the parts on the command line, store them and print the tables."""
+    """Measure missing rows of the parts named on the command line, store them, and print the tables."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     names, quick = parts_of_arguments(description, known)
     for name in names:
@@ -52,7 +52,7 @@ def parts_measure(
 
 
 def parts_of_arguments(description: str | None, known: Mapping[str, Any]) -> tuple[list[str], bool]:
-    """Return the parts named on the command line (default: all), and whether to be quick."""
+    """Return the parts named on the command line (by default, all of them), and whether to be quick."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help=f"{', '.join(known)}; all if none is given", metavar="part")
     parser.add_argument("--quick", action="store_true")
@@ -63,7 +63,7 @@ def parts_of_arguments(description: str | None, known: Mapping[str, Any]) -> tup
 
 
 def table(rows: list[Row]) -> None:
-    """Print rows in columns."""
+    """Print rows as an aligned table."""
     lines = [list(rows[0]), *([_shown(value) for value in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:

@@ -1,14 +1,15 @@
-"""Private choice: holders indicate which of eight settings fits their records best; cost and benefit of this.
+"""Private choice: holders indicate which of eight settings fits their records best. Measures its cost and benefit.
 
     IPATE_DATA_DIR=… python -m benchmarks.choice [representation ridge] [--quick]
 
 Linear models trained by private gradient steps, with eight settings of one kind, the first of which follows the rules.
 *private*: a short pilot of each setting at 2 % of everyone's account, a question to all holders at 2 %, and the chosen
 setting on the rest. *free*: the same question about models that spent whole accounts, as if models and question were
-free, which no way of asking can beat. *public*: the choice is made by rehearsals on labelled public points. *best*: in
-hindsight, by the test. A holder answers with a vector of norm at most 1: a *vote* has 1 at the setting with their
-smallest loss; *scores* are their losses, centred and clipped. Losses are Brier scores, which no record makes large.
-Prints tables and stores the numbers in benchmarks/results/choice.json; stored rows are not measured again.
+free; no way of asking can beat this. *public*: the choice is made by rehearsals on labelled public points. *best*: the
+best setting on the test points, in hindsight. A holder answers with a vector of norm at most 1: a *vote* has 1 at the
+setting with their smallest loss; *scores* are their losses, centred and clipped. Losses are Brier scores, which are
+never large for any record. Prints tables and stores the numbers in benchmarks/results/choice.json; stored rows are not
+measured again.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ RIDGES = (2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 
 
 def representation(quick: bool) -> Iterator[Cell]:
-    """Thresholds of all columns together, and the floor of the whitening."""
+    """Thresholds of all columns together, and floors of the whitening."""
     tried = {RULE: Steps()}
     for together, floor in SIZES:
         space = Evened(together=together, floor=floor)
@@ -60,7 +61,7 @@ def representation(quick: bool) -> Iterator[Cell]:
 
 
 def ridge(quick: bool) -> Iterator[Cell]:
-    """The ridge of all steps, in noises of a step: how far a step goes if noise dominates the signal."""
+    """Ridges of all steps, in units of a step's noise: how far a step goes if noise dominates the signal."""
     return _cells({RULE: Steps()} | {f"{one:g}": Steps(ridge=one) for one in RIDGES}, quick)
 
 
@@ -71,7 +72,7 @@ def _cells(tried: Mapping[str, Steps], quick: bool) -> Iterator[Cell]:
 
 
 def _compared(name: str, epsilon: float, tried: Mapping[str, Steps]) -> Row:
-    """Return areas under the curve of the test points by way of choosing, and for all settings: means over draws."""
+    """Return areas under the curve of the test points by way of choosing, and for all settings, as means over draws."""
     settings = dict(_settings(name, epsilon, tried))
     drawn = [_draw(settings, epsilon, draw) for draw in range(DATA[name])]
     means = {label: float(np.mean([row[label] for row in drawn])) for label in settings}
@@ -84,7 +85,7 @@ def _compared(name: str, epsilon: float, tried: Mapping[str, Steps]) -> Row:
 
 
 def _draw(settings: Settings, epsilon: float, draw: int) -> Row:
-    """Return the area of each setting on whole accounts, and of asking everyone, for one draw of the noise."""
+    """Return the area of each setting on whole accounts, and that of asking everyone, for one draw of the noise."""
     labels, rest = list(settings), 1.0 - PILOT * len(settings) - ASKED
     whole = [take(case, epsilon, steps=steps, seed=draw) for case, steps in settings.values()]
     pilots = [
@@ -130,7 +131,7 @@ def _settings(name: str, epsilon: float, tried: Mapping[str, Steps]) -> Iterator
 
 
 def _public_choice(name: str, epsilon: float, settings: Settings) -> str:
-    """Return the setting with the largest area in a rehearsal with labelled public points as people and test."""
+    """Return the setting with the largest area in a rehearsal whose people and test are labelled public points."""
     case = rehearsal_load(name, 0, Steps())
     areas = {label: take(case, epsilon, steps=steps, seed=400).area or 0.0 for label, (_, steps) in settings.items()}
     return max(areas, key=areas.__getitem__)
@@ -148,15 +149,15 @@ def vote(losses: Floats, _public: Floats) -> NDArray[np.int64]:
 
 
 def scores(losses: Floats, public: Floats) -> NDArray[np.int64]:
-    """Return losses below their mean, clipped to norm 1, the median norm of public points."""
+    """Return losses minus their mean, clipped to norm 1; 1 is the median norm of public points."""
     centred, usual = (of.mean(axis=1, keepdims=True) - of for of in (losses, public))
     length = np.median(np.linalg.norm(usual, axis=1))
     centred /= np.maximum(length, np.linalg.norm(centred, axis=1, keepdims=True))
-    return np.trunc(centred / UNIT).astype(np.int64)  # towards 0, so that no norm increases
+    return np.trunc(centred / UNIT).astype(np.int64)  # rounded towards 0, so that no norm increases
 
 
 def choice_outcome(form: Form, models: list[Taken], epsilon: float, seed: int) -> tuple[int, int, float]:
-    """Return the chosen setting, the choice without noise, and the mean share of an account that it costs."""
+    """Return the chosen setting, the choice without noise, and the mean share of an account that choosing costs."""
     caps = caps_draw(epsilon, len(models[0].case.records))
     sigma = (1 / (ASKED * caps.max())) ** 0.5
     losses, public = (np.stack([of(one) for one in models], axis=1) for of in (_losses, _public_losses))
@@ -175,7 +176,7 @@ def _losses(taken: Taken) -> Floats:
 
 
 def _public_losses(taken: Taken) -> Floats:
-    """Return `(P,)` Brier scores of public points if each had the class that the model finds least likely."""
+    """Return `(P,)` Brier scores of public points, as if each had the class that the model finds least likely."""
     logits = taken.logits_of(taken.case.public)
     return _brier(logits, logits.argmin(axis=1))
 

@@ -1,4 +1,4 @@
-"""A study with many holders: time and memory of import, snapshot, pages, one decision, head counts and verification.
+"""A study with many holders: time and memory for import, snapshot, pages, one decision, head counts and verification.
 
     python benchmarks/consent_scale.py [--holders 1000000]
 
@@ -54,7 +54,7 @@ def holders_count(description: str | None) -> int:
 
 
 def head_print(about: str) -> None:
-    """Print the database, the subject of the measurement, and the head of the table of :func:`measure`."""
+    """Print the database, the subject of the measurement, and the header of the table of :func:`measure`."""
     from django.db import connection
 
     print(f"{connection.vendor}, {about}")
@@ -86,7 +86,7 @@ def holders_import(study: Any, holders: int) -> None:
 
 
 def list_write(folder: Path, holders: int) -> Path:
-    """Write a list of what each holder has signed today, all on one scan."""
+    """Write a list of the forms that each holder has signed today, all on one scan."""
     (folder / "scan.pdf").write_bytes(b"%PDF-")
     today, path = datetime.now(UTC).date().isoformat(), folder / "list.csv"
     with open(path, "w") as file:
@@ -120,7 +120,7 @@ def main() -> None:
         client.force_login(factories.user_create("root", is_superuser=True, is_staff=True))
         assert client.get("/studies/scale/people/").status_code == 200  # excludes costs of a process's first request
         snapshot = measure("snapshot", lambda: selectors.consent_snapshot(study))
-        selectors.consent_snapshot(study)  # the second notes the state
+        selectors.consent_snapshot(study)  # the second request stores the state
         measure("the same snapshot again", lambda: selectors.consent_snapshot(study))
         measure("counts per level", lambda: holders_per_level(study))
         measure("recruitment history", lambda: recruitment_history(study))

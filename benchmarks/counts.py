@@ -1,4 +1,4 @@
-"""Time and memory of a table of counts for very many people: added up in shards, charged, released with noise."""
+"""Time and memory for a table of counts for very many people: added up in shards, charged, and released with noise."""
 
 from __future__ import annotations
 

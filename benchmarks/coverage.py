@@ -2,8 +2,8 @@
 
     python -m benchmarks.coverage [DRAWS]
 
-prints the table of docs/evaluation.md, by default with 1,000 draws, always the same. An interval that should hold 95
-times in 100 must hold between 93 and 97 times; for one that holds at least that often, its description says so.
+prints the table of docs/evaluation.md, by default with 1,000 draws, which are always the same. An interval that should
+hold 95 times in 100 must hold between 93 and 97 times. If it should hold at least that often, its description says so.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Simulation = Callable[[np.random.Generator, int], Held]
 
 @dataclass(frozen=True)
 class Interval:
-    """A displayed interval, by its name; ``at_least`` if it should hold at least 95 times in 100."""
+    """An interval shown to users, by its name; ``at_least`` if it should hold at least 95 times in 100."""
 
     name: str
     holds: Simulation
@@ -47,12 +47,12 @@ class Interval:
     is_slow: bool = False
 
     def coverage(self, draws: int = DRAWS) -> float:
-        """Return the share of the given number of draws in which it holds; the same each time."""
+        """Return the share of the given number of draws in which the interval holds; the same each time."""
         seed = np.frombuffer(self.name.encode(), np.uint8)
         return float(self.holds(np.random.default_rng(seed), draws).mean())
 
     def is_true(self, coverage: float) -> bool:
-        """Return whether it holds as often as stated."""
+        """Return whether the interval holds as often as stated."""
         return coverage >= 0.93 and (self.at_least or coverage <= 0.97)
 
 
@@ -187,7 +187,7 @@ def _accuracy(rng: np.random.Generator, draws: int) -> Held:
 
 
 def _forecast(rng: np.random.Generator, draws: int) -> Held:
-    """Return coverage for the share right of a model trained on other people than those used for the forecast."""
+    """Return the coverage for the share right of a model trained on other people than those used in the forecast."""
     held = []
     for _ in range(draws):
         true = 0.8 + rng.normal(scale=0.25 / np.sqrt(600))
@@ -229,7 +229,7 @@ def _of_numbers(name: str) -> Simulation:
 
 
 def _predictions(rng: np.random.Generator, draws: int) -> Held:
-    """Return coverage for a new person's value by an interval adjusted with the released labels of 400."""
+    """Return the coverage for a new person's value by an interval adjusted with the released labels of 400 people."""
     held = []
     for _ in range(draws):
         scores, codes = _numbers(rng, 401)

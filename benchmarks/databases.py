@@ -1,4 +1,4 @@
-"""A database for one measurement, on the server named in the environment."""
+"""A database for one measurement, on the server given by the environment."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def empty_database(folder: str) -> Iterator[None]:
-    """Set the environment to a new database of this process, removed afterwards; in ``folder`` for SQLite."""
+    """Point the environment to a new database of this process (for SQLite, in ``folder``), removed afterwards."""
     given = os.environ.get("DATABASE_URL", "")
     os.environ |= {
         "IPATE_VAR_DIR": folder,

@@ -1,9 +1,9 @@
-"""Plausible deniability on Adult: use of its rows for training, pass rate, cost, and how real they look.
+"""Plausible deniability on Adult: usefulness of its rows for training, pass rate, cost, and how real they look.
 
     IPATE_DATA_DIR=FOLDER python -m benchmarks.deniability [--seeds 3] [--rows 10000]
 
-It uses eleven columns as in the published experiments (which are on census records of 2013). A quarter of the training
-part is used for the structure, a quarter for the parameters and half for seeds; ``adult.test`` is for the test.
+Uses eleven columns as in the published experiments, which are on census records of 2013. A quarter of the training part
+is used for the structure, a quarter for the parameters and half for seeds; ``adult.test`` is for the test.
 benchmarks/results/methods.md has the results.
 """
 
@@ -80,7 +80,7 @@ def adult(folder: Path) -> tuple[Codes, Codes]:
 
 
 def buckets(sizes: Sequence[int]) -> list[NDArray[np.int64]]:
-    """Return the coarser value of each code."""
+    """Return the coarser value for each code."""
     return [np.arange(size) // _COARSE.get(column, 1) for column, size in zip(COLUMNS, sizes, strict=True)]
 
 
@@ -96,7 +96,7 @@ def released(
 
 
 def marginals(network: RowNetwork, parameters: Codes, rows: int, rng: np.random.Generator) -> Codes:
-    """Return rows with independent columns, from noisy histograms of the records for the parameters."""
+    """Return rows with independent columns, drawn from noisy histograms of the records for the parameters."""
     columns = []
     for column, table in enumerate(network.tables):
         counts = np.bincount(parameters[:, column], minlength=table.shape[1])
@@ -111,7 +111,7 @@ def marginals(network: RowNetwork, parameters: Codes, rows: int, rng: np.random.
 
 
 def cells(private: Codes, test: Codes, sizes: list[int], rows: int, seed: int) -> dict[str, dict[str, list[float]]]:
-    """Return the numbers of one seed, in per cent."""
+    """Return the numbers for one seed, in per cent."""
     rng = np.random.default_rng(seed)
     learned = network_learn(private, sizes, buckets(sizes), MODEL_EPSILON, MODEL_DELTA, rng)
     network, seeds, parameters = learned.network, learned.seeds, learned.parameters
@@ -172,7 +172,7 @@ def separability(learner: Any, encoder: OneHotEncoder, synthetic: Codes, real: C
 
 
 def costs() -> dict[str, Any]:
-    """Return ε of one row, and of many together at δ."""
+    """Return the ε of one row, and of many rows together, at δ."""
     epsilon, t = row_cost(K, GAMMA, EPSILON0, ROW_DELTA)
     found: dict[str, Any] = {"row": {"epsilon": round(epsilon, 3), "t": t, "delta": ROW_DELTA}}
     for rows in (1, 10, 100, 1_000, 10_000):

@@ -37,7 +37,7 @@ _IMAGE_PROMISES = ((1.0, 2.0, 3.0), 1.0, 0.25, 0.1)
 
 
 def images(arrays: str, vectors: str, components: str = "", draws: str = "3") -> None:
-    """Measure CIFAR-10 at several promises; by default, the rule sets the number of components (256 for patches)."""
+    """Measure CIFAR-10 at several promises. By default, the rule sets the number of components (256 for patches)."""
     data = np.load(arrays)
     train, truth, test, right = (data[name] for name in ("x_train", "y_train", "x_test", "y_test"))
     reduced = {"components": int(components)} if components else {}
@@ -111,7 +111,7 @@ def _texts(found: Array) -> Array:
 
 
 def batches(images: str, texts: str) -> None:
-    """Print milliseconds of processor time per record, singly and in batches, and whether the bits are the same."""
+    """Print milliseconds of processor time per record, singly and in batches, and whether results are bit-identical."""
     x = np.load(images)["x_test"][:32].astype(np.float32) / 255
     for size in (112, 224):
         _batches_compare(f"{size} pixels", efficientnet_lite0(size), [{"image": each[None]} for each in x])

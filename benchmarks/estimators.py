@@ -1,11 +1,11 @@
-"""Estimators with an ε for each row next to Opacus and diffprivlib, which know one ε for all: Adult, test accuracy.
+"""Estimators with an ε per row, compared with Opacus and diffprivlib, which have one ε for all: Adult, test accuracy.
 
     IPATE_DATA_DIR=FOLDER python -m benchmarks.estimators [--diffprivlib PYTHON] [--seeds 5]
 
-The folder holds Adult. The others are not requirements of the project. Install opacus with `--no-deps` into an
-environment that includes this one (and remove its own folder `benchmarks` there); without it, it is left out.
-diffprivlib needs an older scikit-learn than ours, so give the Python of an environment of its own. Every row has the
-promise ε = 1, 2 or 4 (34, 43 and 23 %). A library with one ε has to keep the smallest. Numbers are stored in
+The folder holds Adult. The other libraries are not requirements of the project. Install opacus with `--no-deps` into an
+environment that includes this one (and remove its own folder `benchmarks` there); if it is missing, it is left out.
+diffprivlib needs an older scikit-learn than ours, so pass the Python of a separate environment. Every row has the
+promise ε = 1, 2 or 4 (34, 43 and 23 %). Libraries with a single ε have to use the smallest. Numbers are stored in
 benchmarks/results/estimators.json.
 """
 
@@ -54,7 +54,7 @@ def adult(rows: int) -> Arrays:
 
 
 def ours(method: str, epsilons: float | None) -> Labels:
-    """Return our estimator, with each row's own ε if ``epsilons`` is None."""
+    """Return our estimator; each row has its own ε if ``epsilons`` is None."""
 
     def labels(data: Arrays, seed: int) -> np.ndarray:
         own = np.random.default_rng(seed).choice(EPSILONS, len(data["x"]), p=PARTS)
@@ -67,7 +67,7 @@ def ours(method: str, epsilons: float | None) -> Labels:
 
 
 def opacus(epsilon: float) -> Labels:
-    """Return a linear model by Opacus: ten epochs of samples of 512 rows, gradients clipped at 1."""
+    """Return a linear model trained by Opacus: ten epochs of samples of 512 rows, with gradients clipped at 1."""
 
     def labels(data: Arrays, seed: int) -> np.ndarray:
         import torch
@@ -97,7 +97,7 @@ def opacus(epsilon: float) -> Labels:
 
 
 def diffprivlib(python: str, epsilon: float) -> Labels:
-    """Return a logistic regression by diffprivlib, which another Python has."""
+    """Return a logistic regression trained by diffprivlib, which is installed in another Python."""
 
     def labels(data: Arrays, seed: int) -> np.ndarray:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,17 +1,17 @@
-"""Strike workers and site repeatedly, and compare releases with charges.
+"""Strike workers and the site repeatedly, and compare releases with charges.
 
     python -m benchmarks.fault_campaign --kills 300 --minutes 60 --seed 1 --output /tmp/campaign.jsonl
 
 For each method, on SQLite with the file broker and on PostgreSQL with Redis (IPATE_TEST_POSTGRES_URL, where the
 campaign creates a database; IPATE_TEST_REDIS_URL, an empty database), two workers of one process each and the site work
-on four runs of two studies, and are struck (see WORDS in benchmarks/faults/strikes.py). Then the runs may finish; every
-chain, label, account and share is verified, and every charge recomputed. One line for each method, database and kind of
-strike is written to --output. A campaign called again with the same file and seed continues with the strikes that have
-not hit yet.
+on four runs of two studies, and are struck (see WORDS in benchmarks/faults/strikes.py). Then the runs may finish, every
+chain, label, account and share is verified, and every charge is recomputed. One line for each method, database and kind
+of strike is written to --output. A campaign called again with the same file and seed continues with the strikes that
+have not hit yet.
 
 The exit status is 1 if there is a fault, or if fewer strikes hit than requested. A strike counts only if it hit a
-process in a step of a run, or one responding to a request. Root is needed for the file system that becomes full (--kind
-leaves out strikes). The seed determines what is done, but not when the system does it.
+process in a step of a run, or one that was responding to a request. The file system that becomes full requires root
+(--kind leaves out strikes). The seed determines what is done, but not when the system does it.
 """
 
 import argparse
@@ -41,7 +41,7 @@ DATABASES = ("sqlite", "postgresql")
 DISK = "192m"
 #: Longest pause between two strikes, in seconds.
 PAUSE = 0.7
-#: Seconds in which a strike must hit; otherwise the rest of its kind is given up.
+#: Seconds within which a strike must hit; otherwise the rest of its kind is given up.
 MISSING_SECONDS = 120.0
 
 
@@ -156,7 +156,7 @@ def cell_planned(options: argparse.Namespace) -> dict[str, int]:
 
 
 def stages_hit(rows: list[dict[str, Any]], kind: str) -> Counter[str]:
-    """Return the number of hits of a kind of strike, by stage."""
+    """Return how often each kind of strike hit, by stage."""
     return sum((Counter(row["stages"]) for row in rows if row["kind"] == kind), Counter())
 
 
@@ -169,7 +169,7 @@ def strikes_left(options: argparse.Namespace, database: str, method: str) -> dic
 
 @contextmanager
 def empty_postgres() -> Iterator[str]:
-    """Yield the address of a database of this campaign, removed afterwards."""
+    """Yield the URL of a database for this campaign, which is removed afterwards."""
     import psycopg
 
     server, _, beside = POSTGRES.rpartition("/")
@@ -185,7 +185,7 @@ def empty_postgres() -> Iterator[str]:
 
 @contextmanager
 def empty_redis() -> Iterator[str]:
-    """Yield an unused Redis database, emptied afterwards."""
+    """Yield an unused Redis database, which is emptied afterwards."""
     import redis
 
     with redis.Redis.from_url(REDIS) as server:
@@ -199,7 +199,7 @@ def empty_redis() -> Iterator[str]:
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """Mount a separate file system in ``folder``, which can become full."""
+    """Mount a separate file system, which can become full, in ``folder``."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(folder)]
     if subprocess.run(command, stderr=subprocess.DEVNULL).returncode:
         raise SystemExit("No file system could be mounted. Run as root, or omit --kind disk.")
@@ -235,7 +235,7 @@ def database_campaign(database: str, options: argparse.Namespace, minutes: float
         try:
             status = process.wait()
         finally:
-            process.terminate()  # so that the workers end when the campaign is ended
+            process.terminate()  # so that the workers end when the campaign is stopped
             process.wait()
         if options.keep_logs:
             keep_logs(folder, options.output, database)
@@ -250,7 +250,7 @@ def keep_logs(folder: Path, output: Path, database: str) -> None:
 
 
 def report(options: argparse.Namespace) -> list[str]:
-    """Print the results; return descriptions of what is wrong with them."""
+    """Print the results; return a description of everything that is wrong with them."""
     wrong: list[str] = []
     total: Counter[str] = Counter()
     for database in options.database:
@@ -300,7 +300,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Strike according to the arguments, and report."""
+    """Run the strikes that the arguments ask for, and report."""
     options = arguments()
     unwind_on_signals()
     if options.one:

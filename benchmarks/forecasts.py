@@ -1,8 +1,8 @@
-"""Forecasts of plans compared with results: every method, on real data.
+"""Forecasts of plans compared with results, for every method, on real data.
 
     IPATE_DATA_DIR=… python -m benchmarks.forecasts [FOLDER]
 
-A plan makes its forecast before its run is approved, only from the labelled test points and public numbers of people.
+A plan makes its forecast before its run is approved, using only the labelled test points and public numbers of people.
 The results are from `benchmarks.sgd` (accuracy of the linear model on the test points, mean of the draws) and
 `benchmarks.students` (share of right labels); both are measured on private records. With FOLDER, as in
 `benchmarks.outcomes`, times to an event are also learned. benchmarks/results/methods.md has the table.
@@ -83,7 +83,7 @@ def _rows(arguments: Sequence[str]) -> Iterator[tuple[str, str, str, Forecast, f
 
 
 def steps(name: str, promise: Promise) -> Forecast:
-    """Return the forecast for the linear model of one round by the rules."""
+    """Return the forecast for a linear model trained in one round according to the rules."""
     case = case_load(name, 0, Steps())
     levels = [
         PlannedLevel(f"{cap:.3g}", float(cap), float(count))
@@ -107,7 +107,7 @@ def pate(name: str, promise: Promise) -> Forecast | None:
     """Return the forecast for the labels of 250 teachers."""
     data = data_split("mnist") if name == "mnist" else data_load(name)
     plan, _places = weighted_plan(name, promise, data.holders)
-    chosen = np.linspace(0, len(data.test_x) - 1, min(len(data.test_x), _SAMPLE)).astype(np.int64)  # as a plan does
+    chosen = np.linspace(0, len(data.test_x) - 1, min(len(data.test_x), _SAMPLE)).astype(np.int64)  # as a plan would
     points, labels = data.test_x[chosen], data.test_truth[chosen]
     charges = [(plan.aggregator.charge(group.sensitivity), group.epsilon) for group in plan.groups]
     affords = [VoteBudget(cap := float(caps_of(epsilon, DELTAS[name])), cap, **asdict(one)) for one, epsilon in charges]
@@ -116,7 +116,7 @@ def pate(name: str, promise: Promise) -> Forecast | None:
 
 
 def times(case: outcomes.Case, promise: str) -> Forecast | None:
-    """Return the forecast for the concordance of one round by the rules, in the first division."""
+    """Return the forecast for the concordance of one round according to the rules, in the first division."""
     public, private, tested = outcomes.division(case, 0)
     epsilons = outcomes.PROMISES[promise]
     drawn = np.random.default_rng(0).choice(

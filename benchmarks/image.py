@@ -4,10 +4,10 @@
 
 Needs podman, and PostgreSQL (postgres://root@127.0.0.1:5432) and Redis on this machine, which replace the services db
 and redis. Builds the image, then runs setup, worker, beat, site and a backup with the environment, command and limits
-of each service in compose.yaml. Waits until the site is ready, that is, database, broker, storages and a worker
-respond. Checks that the site's file system is read-only and its user is not root; stops everything and prints the
-seconds of each step. --base makes debian:bookworm-slim from a folder filled by debootstrap, if no registry is
-available. --wheels has the CPU build of PyTorch; --volume provides files that pip needs here, such as /etc/pip.conf.
+of each service in compose.yaml. Waits until the site is ready, which means that the database, broker, storages and a
+worker respond. Checks that the site's file system is read-only and its user is not root; stops everything and prints
+the seconds of each step. --base makes debian:bookworm-slim from a folder filled by debootstrap, for use without a
+registry. --wheels has the CPU build of PyTorch; --volume provides files that pip needs here, such as /etc/pip.conf.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def service_options(service: dict, folder: Path) -> list[str]:
         "IPATE_BIND": f"127.0.0.1:{PORT}",
     }
     options = ["--network", "host", "--read-only", "--security-opt", "no-new-privileges", "--tmpfs", "/tmp"]
-    # podman requests more than this process may have, which requires a privilege.
+    # podman requests more than this process may have, which would require a privilege
     options += ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"]
     options += ["--memory", service["mem_limit"], "--pids-limit", str(service["pids_limit"]), "--cap-drop", "ALL"]
     assert service["read_only"] and service["tmpfs"] == ["/tmp"] and service["cap_drop"] == ["ALL"]
@@ -165,7 +165,7 @@ def installation_try(folder: Path) -> None:
 
 
 def main() -> None:
-    """Build and try the image."""
+    """Build and try out the image."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, metavar="FOLDER", help="root of a Debian system from debootstrap")
     parser.add_argument("--wheels", type=Path, metavar="FOLDER", help="folder with the CPU build of PyTorch")

@@ -19,7 +19,7 @@ QUERIES, TEACHERS = 50, 250
 
 
 def report(what: str, work: Callable[[], Any], repeat: int) -> None:
-    """Print how long ``work`` takes, after a first run that does not count."""
+    """Print how long ``work`` takes, after a first run that is not measured."""
     times = []
     for _ in range(repeat + 1):
         wall, cpu = time.perf_counter(), time.process_time()
@@ -34,7 +34,7 @@ def report(what: str, work: Callable[[], Any], repeat: int) -> None:
 
 
 def holders_copy(given: Any, holders: int) -> None:
-    """Write ``holders`` more holders with the decisions of ``given`` straight to the tables, with invalid hashes."""
+    """Write ``holders`` more holders with the decisions of ``given`` directly to the tables, with invalid hashes."""
     from django.db import connection
 
     columns = [field.column for field in given._meta.concrete_fields if not field.primary_key]
@@ -99,7 +99,7 @@ def run_voting(study: Any, repeat: int) -> Any:
 
 
 def charges_commit(study: Any, holders: Any) -> Callable[[], None]:
-    """Grant a tenth of every cap; return a function that commits a release with separate charges for ``holders``."""
+    """Grant a tenth of every cap; return a function that commits a release with individual charges for ``holders``."""
     import numpy as np
     from django.db import transaction
 

@@ -1,4 +1,4 @@
-"""Many studies on one site, with very many holders in total: pages, plan and a commit of accounts in one of them.
+"""Many studies on one site, with very many holders in total: pages, a plan, and a commit of accounts in one of them.
 
     DATABASE_URL=postgres://… python -m benchmarks.many_studies [--studies 10] [--holders 1000000] [--repeat 5]
 

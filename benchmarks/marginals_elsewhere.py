@@ -1,8 +1,8 @@
-"""AIM and MST (McKenna, Miklau, Sheldon 2021, 2022), with their authors' code, for comparison with our rows on Adult.
+"""AIM and MST (McKenna, Miklau, Sheldon 2021, 2022) with their authors' code, for comparison with our rows on Adult.
 
-Their code is not installed with this project. It is repository ``ryan112358/private-pgm`` at commit 4152cc5, the last
-one that uses numpy, in the folder ``--library``; it needs pandas before 3. Mechanisms and inference are theirs; their
-cost is set to the same μ² as ours.
+Their code is not installed with this project. It is the repository ``ryan112358/private-pgm`` at commit 4152cc5, the
+last one that uses numpy, in the folder ``--library``, and needs pandas before version 3. Mechanisms and inference are
+theirs; their cost is set to the same μ² as ours.
 
     python -m benchmarks.marginals_elsewhere aim --library FOLDER --workload classes
 """
@@ -57,7 +57,7 @@ def main() -> None:
     cells = np.stack([places.cells([column]) for column in columns], axis=1)
     test, truth = judging("adult")
     for seed in range(options.draws):
-        np.random.seed(seed)  # the authors' code draws from it
+        np.random.seed(seed)  # the authors' code draws from this generator
         clock = time.process_time()
         drawn = mst(cells, columns, options.epsilon) if options.mechanism == "mst" else aim(cells, columns, options)
         took = time.process_time() - clock
@@ -75,14 +75,14 @@ def library_use(folder: Path) -> None:
         ("hdmm", "matrix", None),
         ("hdmm.matrix", "Identity", sparse.identity),
         ("autodp", "privacy_calibrator", None),
-        ("mechanisms.cdp2adp", "cdp_rho", None),  # from an (ε, δ); ours comes from the cap
+        ("mechanisms.cdp2adp", "cdp_rho", None),  # computed from an (ε, δ); ours comes from the cap
     ):
         sys.modules[name] = ModuleType(name)
         setattr(sys.modules[name], taken, instead)
 
 
 def dataset(cells: NDArray[np.int64], columns: tuple[CountedColumn, ...]) -> Any:
-    """Return their dataset from cells (N, columns)."""
+    """Return their kind of dataset for cells (N, columns)."""
     from mbi import Dataset, Domain
 
     names = [column.name for column in columns]
@@ -90,7 +90,7 @@ def dataset(cells: NDArray[np.int64], columns: tuple[CountedColumn, ...]) -> Any
 
 
 def rho_of(epsilon: float) -> float:
-    """Return the zCDP that N(0, 1/μ²) costs a vector of norm 1: μ²/2, half of this promise's cap."""
+    """Return the zCDP cost of N(0, 1/μ²) for a vector of norm 1: μ²/2, half of this promise's cap."""
     return float(caps_of(epsilon, DELTA)) / 2
 
 

@@ -1,12 +1,13 @@
-"""Numbers, times and labels learned by private gradient steps, by the same model without noise, and by Cox's.
+"""Numbers, times and labels learned by private gradient steps, by the same model without noise, and by Cox's model.
 
     python -m benchmarks.outcomes FOLDER
 
 The folder contains files that are not in this repository: ``housing.csv`` (California housing, 20,640 districts, one
 holder each), ``flchain.arff`` (7,874 people, from scikit-survival's datasets) and ``support2.csv`` (9,105 patients). A
 third of the records is used for testing; a quarter of the others are public points, and the rest belong to holders.
-Every row of a table is the mean over five seeds for division and noise. For times, there is a row for scikit-survival's
-Cox model, without any promise, if it is installed (it is not a requirement). docs/outcomes.md describes the results.
+Every row of a table is the mean over five seeds for the division and the noise. For times, there is a row for
+scikit-survival's Cox model without any promise, if it is installed (it is not a requirement). docs/outcomes.md
+describes the results.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from learning.representations import representation_create
 
 DELTA, SEEDS = 1e-5, 5
 PROMISES: dict[str, tuple[float, ...]] = {"1-2-3": (1.0, 2.0, 3.0), "1": (1.0,), "0.25": (0.25,), "0.1": (0.1,)}
-SHARES = (0.34, 0.43, 0.23)  # shares of the holders by promise, if there are three
+SHARES = (0.34, 0.43, 0.23)  # shares of the holders by promise, if there are three promises
 COX = "Cox, without privacy"
 _PLENTY = 1e30
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A data set: records (n, d) between 0 and 1, the codes of their targets, and what these are."""
+    """A data set: records (n, d) between 0 and 1, the codes of their targets, and the kind of target."""
 
     name: str
     x: NDArray[np.float32]
@@ -80,7 +81,7 @@ def division(case: Case, seed: int) -> tuple[NDArray[np.int64], ...]:
 
 
 def measures(case: Case, promise: str, seed: int, steps: Steps | None = None) -> dict[str, float]:
-    """Return measures of one run's model; ``without noise`` is the plan for the strongest promises, without noise."""
+    """Return measures of one run's model. ``without noise`` is the plan for the strongest promises, without noise."""
     public, private, tested = division(case, seed)
     epsilons = PROMISES.get(promise, PROMISES["1-2-3"])
     rng = np.random.default_rng(1000 + seed)
@@ -122,7 +123,7 @@ def measures_of(case: Case, predictions: NDArray[np.float64], tested: NDArray[np
 
 
 def cox_measures(case: Case, seed: int) -> dict[str, float]:
-    """Return measures of scikit-survival's Cox model of the holders' records, by our formulas and its concordance."""
+    """Return measures of scikit-survival's Cox model of the holders' records: by our formulas, and its concordance."""
     from sksurv.linear_model import CoxPHSurvivalAnalysis  # type: ignore[import-not-found]
     from sksurv.metrics import concordance_index_censored  # type: ignore[import-not-found]
 
@@ -141,7 +142,7 @@ def cox_measures(case: Case, seed: int) -> dict[str, float]:
 
 
 def housing(folder: Path) -> Case:
-    """Median house value of a district, 15,000 to 500,001 dollars, from eight numbers and its location."""
+    """Return the median house value of a district, 15,000 to 500,001 dollars, from eight numbers and its location."""
     frame = pd.read_csv(folder / "housing.csv")
     ranges = {
         **{"longitude": (-125, -114), "latitude": (32, 42), "housing_median_age": (0, 52), "median_income": (0, 15)},
@@ -158,7 +159,7 @@ def housing(folder: Path) -> Case:
 
 
 def flchain(folder: Path) -> Case:
-    """Death after a test of free light chains, 13 years."""
+    """Return deaths within 13 years after a test of free light chains."""
     lines = (folder / "flchain.arff").read_text().split("@data\n")
     names = [line.split()[1] for line in lines[0].splitlines() if line.startswith("@attribute")]
     rows = [line.split(",") for line in lines[1].splitlines() if line]
@@ -182,7 +183,7 @@ def flchain(folder: Path) -> Case:
 
 
 def support2(folder: Path) -> Case:
-    """Death of seriously ill people after admission, three years, without later assessments and charges."""
+    """Return deaths of seriously ill people within three years of admission, without later assessments and charges."""
     frame = pd.read_csv(folder / "support2.csv", index_col=0)
     ranges = {
         **{"age": (18, 100), "num.co": (0, 9), "edu": (0, 25), "scoma": (0, 100), "avtisst": (0, 80)},

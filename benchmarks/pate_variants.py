@@ -1,10 +1,11 @@
-"""Use of three groups' budgets by each variant of Individualized PATE, on the published MNIST votes.
+"""How each variant of Individualized PATE uses three groups' budgets, on the published MNIST votes.
 
     IPATE_DATA_DIR=… python benchmarks/pate_variants.py [--queries 3000]
 
-The published counts of 250 teachers (Papernot et al. 2018) show how often each class was chosen, not by which teacher.
-So every teacher's prediction is drawn from the counts of its query; upsampling draws as many teachers as it needs. This
-does not model teachers trained on more or less data: it compares what the mechanisms afford, not what students learn.
+The published counts of 250 teachers (Papernot et al. 2018) show how often each class was chosen, but not by which
+teacher. Every teacher's prediction is therefore drawn from the counts of its query, and upsampling draws as many
+teachers as it needs. This does not model teachers trained on more or less data: it compares what the mechanisms can
+afford, not what students learn.
 
 Groups: 34 % HIGH, 43 % AVERAGE, 23 % LOW protection with ε = 1, 2, 3 (shares: Boenisch et al. 2023), δ = 1e-5,
 Confident-GNMax with T = 200, σ_T = 150, σ = 40. "used" is ε spent / budget for each group.
@@ -28,7 +29,7 @@ AGGREGATOR = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)
 
 
 def draw_predictions(counts: np.ndarray, teachers: int) -> np.ndarray:
-    """Return `(teachers, queries)` predictions; each teacher chooses a class as often as the published teachers did."""
+    """Return `(teachers, queries)` predictions. Each teacher chooses a class as often as the published teachers did."""
     below = np.cumsum(counts, axis=1) / counts.sum(axis=1, keepdims=True)
     drawn = np.random.default_rng(SEED).random((teachers, len(counts), 1))
     return (drawn > below).sum(axis=2)

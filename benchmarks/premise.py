@@ -1,4 +1,4 @@
-"""Benefit of personal promises: the same people asked in three other ways, by every method.
+"""Benefit of personal promises: every method with the same people, asked in three other ways.
 
     IPATE_DATA_DIR=… python -m benchmarks.premise [counts pate steps votes rows] [--quick]
 
@@ -29,7 +29,7 @@ PEOPLE = 60_000
 
 
 def effective_caps(way: str, caps: Floats) -> Floats:
-    """Return `(people,)` participation in μ², 0 for people who do not take part."""
+    """Return everyone's participation in μ² `(people,)`; 0 for people who do not take part."""
     from learning.mechanisms.protocol import PlannedLevel, best_threshold
 
     if way == "levels":
@@ -72,7 +72,7 @@ def counts(quick: bool) -> Iterator[Cell]:
 
 
 def pate(quick: bool) -> Iterator[Cell]:
-    """Labels that the accounts afford, with weights in proportion to μ, σ = 40; 240 people per teacher."""
+    """Labels that the accounts can pay for, with weights in proportion to μ and σ = 40; 240 people per teacher."""
 
     def measure(way: str) -> Row:
         from accounting.caps import caps_of
@@ -96,7 +96,7 @@ def pate(quick: bool) -> Iterator[Cell]:
 
 
 def steps(quick: bool) -> Iterator[Cell]:
-    """Gradient steps, the linear model: share of test points right, and area; three draws of the noise."""
+    """Gradient steps of the linear model: share of test points right, and area; three draws of the noise."""
     from benchmarks.sgd.study import case_load, hold
     from learning.mechanisms.steps.steps_plan import Steps
 
@@ -118,7 +118,7 @@ def steps(quick: bool) -> Iterator[Cell]:
 
 
 def votes(quick: bool) -> Iterator[Cell]:
-    """Every holder votes, one round: right labels of the public points; one draw."""
+    """Every holder votes in one round: correct labels of the public points; one draw."""
     from benchmarks.students.study import data_split, hold
 
     def measure(name: str, way: str) -> Row:
@@ -132,7 +132,7 @@ def votes(quick: bool) -> Iterator[Cell]:
 
 
 def rows(quick: bool) -> Iterator[Cell]:
-    """Synthetic rows of Adult: boosted trees trained on them, judged on records not used for asking; five draws."""
+    """Boosted trees trained on synthetic rows of Adult, judged on records not used for asking; five draws."""
     from benchmarks.sgd.study import splits_load
     from benchmarks.synthesis import count, judged, judging
     from learning.mechanisms.protocol import Records

@@ -1,11 +1,11 @@
-"""Reading and storing tables, compared with an earlier version and pandas, and by the number of rows.
+"""Reading and storing tables, compared with an earlier version and with pandas, by the number of rows.
 
     python benchmarks/reading.py [--before COMMIT] [--only speed|memory|stored] [--rows N …]
 
 Prints processor seconds for 20,000 rows of 52 columns with this version, with the commit (in a separate worktree) and
-with `pandas.read_csv`, which only splits and converts; versions take turns, and the shortest of five counts. Then
-prints seconds and peak memory of complete reads in a separate process, and of complete imports of as many new people,
-for files of 10 columns. Imports use a separate test database on the server of DATABASE_URL, or SQLite.
+with `pandas.read_csv`, which only splits and converts; versions take turns, and the shortest of five times is used.
+Then prints seconds and peak memory of complete reads in a separate process, and of complete imports of as many new
+people, for files of 10 columns. Imports use a separate test database on the server of DATABASE_URL, or SQLite.
 """
 
 from __future__ import annotations

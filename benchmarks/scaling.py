@@ -2,8 +2,8 @@
 
     python -m benchmarks.scaling [holders queries classes sites] [--quick]
 
-Simulated holders with one record of 64 coordinates each (`benchmarks.neighbours.speed`), one thread. A size is measured
-three times, and the shortest time counts; all contenders for a size run one after the other. Slopes are for a
+Simulated holders with one record of 64 coordinates each (`benchmarks.neighbours.speed`), one thread. Each size is
+measured three times, and the shortest time is used; all contenders for a size run one after the other. Slopes are for a
 least-squares line through the logarithms, so 1 means proportional. `pairs` finds all records within a radius of each
 query, like scikit-learn and faiss-cpu (if installed; it is not a requirement); `votes` also looks up accounts, charges
 them and adds up every holder's vote; `one sum` is a masked sum of all sites and the hub together. Numbers are stored in
@@ -25,7 +25,7 @@ HOLDERS = (10_000, 31_623, 100_000, 316_228, 1_000_000)
 QUERIES = (100, 1_000, 10_000, 100_000)
 CLASSES = (2, 5, 15, 50, 150)
 SITES = (3, 6, 12, 25, 50)
-#: Fixed sizes while another one grows.
+#: Fixed sizes while another size grows.
 FEW_QUERIES, SOME_HOLDERS, TEN = 1_000, 60_000, 10
 #: Numbers in a sum of sites.
 NUMBERS = 7_850
@@ -46,7 +46,7 @@ def sizes(over: list[str], quick: bool) -> Iterator[tuple[str, int]]:
 
 
 def works(over: str, value: int) -> dict[str, Work]:
-    """Return the measured work for this value of the growing quantity, by name."""
+    """Return the work to measure for this value of the growing quantity, by name."""
     if over == "sites":
         return {"one sum": site_sum(value)}
     usual = {"holders": SOME_HOLDERS, "queries": FEW_QUERIES, "classes": TEN}
@@ -70,7 +70,7 @@ def site_sum(sites: int, numbers: int = NUMBERS) -> Work:
 
 
 def contenders(holders: int, queries: int, classes: int) -> dict[str, Work]:
-    """Return the work that is measured at a size, by name."""
+    """Return the work to measure at a size, by name."""
     import numpy as np
     from sklearn.neighbors import NearestNeighbors
 

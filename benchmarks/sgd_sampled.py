@@ -1,4 +1,4 @@
-"""Individualized DP-SGD over Poisson samples: accuracy on MNIST, and a step compared with Opacus.
+"""Individualized DP-SGD on Poisson samples: accuracy on MNIST, and a step compared with Opacus.
 
     IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled mnist [--steps 9375] [--seeds 1 2 3] [--step-size 0.6]
     IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled cifar10 [--steps 1465] [--step-size 0.7]
@@ -18,10 +18,10 @@ benchmarks/results/sgd_sampled.json as soon as it ends, and is not repeated.
 550,570): 1,024 of 45,000 holders in a step, clipping norm 0.4; the test as in `benchmarks.sgd.elsewhere`. `printed`
 shows the processor time for gradients of the printed one.
 
-`small` is the same at ε = 0.3 for all, and at 0.30 and 0.31 for half of the holders each. `classes` gives the holders
-of one class a different ε, or the holders of each class their own, and counts right test points by class. (Groups of a
-study are based on promises, never on classes.) `photographs` is Table 8: the same for each class of CIFAR-10, at ε = 3
-or 1 while all others have 2.
+`small` is the same at ε = 0.3 for all, and at 0.30 and 0.31 for one half of the holders each. `classes` gives the
+holders of one class a different ε, or the holders of each class their own, and counts right test points by class.
+(Groups of a study are based on promises, never on classes.) `photographs` is Table 8: the same for each class of
+CIFAR-10, at ε = 3 or 1 while all other classes have ε = 2.
 
 `tables` is Adult and Diabetes (by patient) at ε = 1, 2, 3 and at ε = 1 for all, 512 holders in a step, clipping norm
 0.5, a linear model and a small network on standardised columns; accuracy and area under the curve.
@@ -98,7 +98,7 @@ AT_A_TIME = 32
 
 @dataclass(frozen=True)
 class Case:
-    """epsilons, shares: ε and share of each group; ten groups are the holders of the ten classes.
+    """A case. epsilons, shares: ε and share of each group; ten groups are the holders of the ten classes.
 
     of_class: the class whose holders are the last of two groups; None for random groups.
     """
@@ -131,7 +131,7 @@ class Case:
         return baseline[self.variant](gdp_mu(self.epsilons, DELTA), sizes, **run, clip_norm=norm)
 
     def _alone(self, group: int, size: int) -> tuple[SampledMechanism, int]:
-        """Return the mechanism for a single group, and the steps that its promise pays for at the printed noise."""
+        """Return the mechanism for a single group, and how many steps its promise pays for at the printed noise."""
         rate, promised = BATCH / size, self.epsilons[group]
         steps = bisect_right(range(1, FULL), promised, key=partial(_spent, rate, ONE_BY_ONE))
         rates = np.where(np.arange(len(self.epsilons)) == group, rate, 0.0)
@@ -152,7 +152,7 @@ def _spent(rate: float, sigma: float, steps: int) -> float:
 
 
 def _one_class(*epsilons: tuple[float, float]) -> tuple[Case, ...]:
-    """Return cases for each class in turn: ε of all others, and of its own holders."""
+    """Return cases for each class in turn, with the ε of all other holders and of its own."""
     return tuple(
         Case("sample", pair, (0.9, 0.1), of_class=one) for one, pair in itertools.product(range(CLASSES), epsilons)
     )
@@ -193,7 +193,7 @@ def images_run(data: Any, setup: Setup, case: Case, seed: int, options: argparse
     group = case.groups(data.holders.y, seed)
     network = network_create("cnn", setup.shape, CLASSES, seed)
     state, gradients = SampledSteps.start(network), Gradients(network, setup.shape, scale=setup.scale)
-    noise, sampling = SimulationNoise(seed), SimulationSampling(seed)  # phases continue with the same streams
+    noise, sampling = SimulationNoise(seed), SimulationSampling(seed)  # phases continue with the same random streams
     for mechanism, steps in case.phases(np.bincount(group), options.steps, setup):
         state = run_chunk(
             state,
@@ -218,7 +218,7 @@ def images_run(data: Any, setup: Setup, case: Case, seed: int, options: argparse
 
 
 class Mnist:
-    """60,000 holders of one image each, and the 10,000 test images."""
+    """60,000 holders with one image each, and the 10,000 test images."""
 
     def __init__(self) -> None:
         splits = catalogue_load("mnist", os.environ.get("IPATE_DATA_DIR", "../shared/data"))
@@ -229,7 +229,7 @@ class Mnist:
 
 
 class Photographs:
-    """45,000 holders of one CIFAR-10 image each, and 6,000 other images; pixels from -1 to 1."""
+    """45,000 holders with one CIFAR-10 image each, and 6,000 other images; pixels from -1 to 1."""
 
     def __init__(self) -> None:
         splits = cifar10_load(Path(os.environ.get("IPATE_DATA_DIR", "../shared/data")))
@@ -319,7 +319,7 @@ def table_run(
 
 
 def speed(options: argparse.Namespace) -> None:
-    """Print seconds and memory of a step, for 26,010 weights, by the expected size of a sample of 60,000."""
+    """Print seconds and memory of a step for 26,010 weights, by the expected size of a sample from 60,000 holders."""
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     context = multiprocessing.get_context("spawn")
     rows = []
@@ -336,7 +336,7 @@ def speed(options: argparse.Namespace) -> None:
 
 
 def printed(options: argparse.Namespace) -> None:
-    """Print the processor time of each image's own gradient, in the paper's network for CIFAR-10."""
+    """Print the processor time for each image's own gradient in the paper's network for CIFAR-10."""
     torch.set_num_threads(1)
     layers: list[nn.Module] = []
     channels = 3
@@ -400,7 +400,7 @@ def ours(data: Mnist, batch: int) -> Any:
 
 
 def one_step(holders: OwnedRecords, network: Any, mechanism: SampledMechanism) -> Callable[[], SampledSteps]:
-    """Return a function that takes a first step of ``network`` with one record of each holder, all with one promise."""
+    """Return a function that takes a first step of ``network`` with one record per holder, all with one promise."""
     return partial(
         run_chunk,
         SampledSteps.start(network),

@@ -3,11 +3,11 @@
     .venv/bin/python -m benchmarks.site_kills [--kills 100] [--seed 1] [--folder FOLDER]
 
 A hub and three sites are each in a network namespace with their own database, pages or worker. nginx terminates TLS in
-front of the hub, with a certificate that the sites have pinned; they reach it only through a proxy (CONNECT), as from
-behind a firewall. Runs follow one another until enough strikes have hit: a worker or the hub's pages killed with all
-their children, the proxy killed, or the network of one of them cut, for up to some seconds. Then it reports how each
-run ended and why, whether any account is above its cap, and whether anyone was charged twice for one question. Needs
-root, iproute2, nginx and openssl. Writes benchmarks/results/site_kills.json with --write.
+front of the hub, with a certificate that the sites have pinned; they reach it only through a proxy (CONNECT), as if
+from behind a firewall. Runs follow one another until enough strikes have hit: a worker or the hub's pages killed with
+all their children, the proxy killed, or the network of one of them cut, for up to some seconds. Then it reports how
+each run ended and why, whether any account is above its cap, and whether anyone was charged twice for one question.
+Needs root, iproute2, nginx and openssl. Writes benchmarks/results/site_kills.json with --write.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from benchmarks.worker_hosts import cut_off, network, process
 RESULTS = Path(__file__).parent / "results" / "site_kills.json"
 SITES = 3
 HUB, PORT, TLS, PROXY = "a", 8000, 8443, 3128
-#: Seconds between strikes, and until the struck part returns.
+#: Seconds between strikes, and until the struck part comes back.
 BETWEEN, AWAY = (0.5, 4.0), (0.2, 3.0)
 #: Share of every cap for a run; runs follow one another.
 SHARE = 0.1
@@ -44,7 +44,7 @@ PATIENCE, STUCK = 60, 1800
 
 @dataclass
 class Target:
-    """A target for strikes: a process restarted by ``begin``, or a host whose network is cut."""
+    """A target for strikes: a process that ``begin`` restarts, or a host whose network is cut."""
 
     name: str
     begin: Callable[[], AbstractContextManager[subprocess.Popen]] | None
@@ -264,7 +264,7 @@ def _strike(target: Target, net: int, away: float) -> None:
 
 
 def _run_outcome(states: list[dict[str, Any]], hits: int, seconds: float) -> dict[str, Any]:
-    """Return how a run ended: finished everywhere, or ended with a reason."""
+    """Return how a run ended: finished everywhere, or stopped with a reason."""
     ended = all(state["status"] == "finished" or (state["status"] == "failed" and state["message"]) for state in states)
     return {
         "strikes": hits,

@@ -27,7 +27,7 @@ MODES = ("one study", "together", "separate")
 
 
 def speed(quick: bool) -> Iterator[Cell]:
-    """One question: bytes sent by a site, processor milliseconds of a site and of the hub, the median of five."""
+    """One question: bytes sent by a site, processor milliseconds of a site and of the hub, as the median of five."""
     for numbers in (7_850,) if quick else (7_850, 100_000):
         for count in (3, 5, 20):
             for mode in MODES[1:]:
@@ -112,7 +112,7 @@ def _cells(measure: Callable[[int, str], Row], quick: bool) -> Iterator[Cell]:
 
 
 def neighbours(quick: bool) -> Iterator[Cell]:
-    """Method neighbours, one round about 9,000 public points: labels right, and the student `consistency`."""
+    """Method neighbours, one round about 9,000 public points: correct labels, and the student `consistency`."""
     return _cells(_neighbours, quick)
 
 

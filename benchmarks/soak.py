@@ -6,8 +6,9 @@
 PostgreSQL, Redis, gunicorn's pages, worker and beat as in docs/install.md form the hub of three sites. Runs are
 proposed over the API and across the sites, while connections to Redis, PostgreSQL and the hub are cut or held up, the
 disk is full, the clock is an hour wrong, and worker, pages or a site are killed. Killed programs are restarted, and so
-are programs that ended on their own, which counts as a fault. In the end every run must have ended, with a reason if it
-failed, and every account is verified. Needs root, for a file system that becomes full, a C compiler and redis-server.
+are programs that ended by themselves, which counts as a fault. In the end, every run must have ended, with a reason if
+it failed, and every account is verified. Needs root, for a file system that becomes full, a C compiler and
+redis-server.
 
     [DATABASE_URL=postgres://…] python benchmarks/soak.py memory [--runs 1000] [--seconds 3600] [--processes 2]
         [--broker redis://…]
@@ -41,7 +42,7 @@ from databases import empty_database
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_ONCE = 10
-#: Sites of the hub: one of them may collude with it, so a sum needs three.
+#: Sites of the hub. One of them may collude with it, so a sum needs three.
 SITES = ["Clinic Northtown", "Clinic Southtown", "Clinic Easttown"]
 
 

@@ -1,11 +1,11 @@
-"""Number of labels that the accounts afford on the published MNIST votes, and the share of right ones.
+"""Number of labels that the accounts can pay for on the published MNIST votes, and the share of correct ones.
 
     IPATE_DATA_DIR=… python -m benchmarks.strict_labels [--draws 200]
 
 Everyone is promised the same ε at δ = 1e-5; 250 teachers of weight 1 label the first public points by GNMax, without a
 check. A label costs 2/σ² of an account's cap μ², which alone determines their number. "Rényi" is the number that the
-same promise affords by Rényi costs that do not depend on the votes, which bound the same mechanism from above. "right"
-is the mean share of right labels among these points, over draws of the noise. At σ = 40 another line is for
+same promise pays for with Rényi costs that do not depend on the votes and bound the same mechanism from above. "right"
+is the mean share of right labels among these points, over draws of the noise. At σ = 40, another line is for
 Confident-GNMax (T = 200, σ_T = 150), which first checks whether a point is worth its label. The last line is for three
 groups with their own ε.
 """
@@ -41,7 +41,7 @@ def labels_by_renyi(epsilon: float, sigma: float) -> int:
 
 
 def share_right(votes: np.ndarray, truth: np.ndarray, sigma: float, draws: int) -> float:
-    """Return the mean share of right labels over ``draws`` of the noise."""
+    """Return the mean share of correct labels over ``draws`` of the noise."""
     noise = SimulationNoise(1)
     return float(np.mean([GNMax(sigma).release(votes, noise).labels == truth for _ in range(draws)]))
 

@@ -1,7 +1,7 @@
-"""Boosting on synthetic rows, judged on test records, compared with the same on private records without a promise.
+"""Boosting on synthetic rows, judged on test records, compared with private records and no promise.
 
-With ``--reuse`` the rows serve as public points: drawing them uses a part of every cap, and steps or votes use the
-rest. With ``--steps`` one run does both, as it does if there are no public points.
+With ``--reuse``, the rows serve as public points: drawing them uses part of every cap, and steps or votes use the rest.
+With ``--steps``, one run does both, as it does if there are no public points.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def draw(
     share: float = 1.0,
     rows: int | None = None,
 ) -> SyntheticRows[Description]:
-    """Return rows that a run with this share would draw."""
+    """Return the rows that a run with this share would draw."""
     several = promise if isinstance(promise, tuple) else (promise,)
     shares = SHARES if len(several) > 1 else (1.0,)
     level_of = np.random.default_rng(seed).choice(len(several), int(records.owner.max()) + 1, p=shares)
@@ -90,7 +90,7 @@ def judged(x: Numbers, classes: NDArray[np.integer], test: Numbers, truth: NDArr
 
 
 def reuse(name: str, draws: int) -> None:
-    """Print steps and votes at ε = 1 on synthetic points, and with the whole cap on real public points."""
+    """Print steps and votes at ε = 1 on synthetic points and, with the whole cap, on real public points."""
     splits = splits_load(name)
     assert isinstance(splits.schema, TabularSchema)
     private, test, truth = splits.private, splits.test.x, splits.test.y
@@ -141,7 +141,7 @@ def counted_steps(name: str, draws: int) -> None:
 
 
 def judging(name: str) -> tuple[Numbers, NDArray[np.integer]]:
-    """Return test points and their classes, for Adult with the public points, which are not needed here."""
+    """Return test points and their classes; for Adult, including the public points, which are not needed here."""
     splits = splits_load(name)
     parts = (splits.public, splits.test) if name == "adult" else (splits.test,)
     return np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])

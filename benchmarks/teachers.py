@@ -3,8 +3,8 @@
     python -m benchmarks.teachers digits
     python -m benchmarks.teachers mnist [--splits 1 2]
 
-The public and test points of each split are drawn again from all that are not private, as in `benchmarks.students`. The
-teachers are trained once for each split, and answer for every set of promises.
+The public and test points of each split are drawn again from all points that are not private, as in
+`benchmarks.students`. The teachers are trained once per split, and vote for every set of promises.
 """
 
 from __future__ import annotations

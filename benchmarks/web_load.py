@@ -3,9 +3,9 @@
     DATABASE_URL=postgres://… python benchmarks/web_load.py [--before COMMIT] [--holders 1000000] [--runs 100]
         [--clients 20] [--rate 14] [--workers 4] [--seconds 30] [--output FILE]
 
-Works in a separate database next to the one of DATABASE_URL, and runs the version before in another, as their tables
-differ. Clients request the study's page, first one request after the other, then together at a fixed rate; then a
-request's time is counted from when it was due. In addition to wall-clock times, which other work on the machine
+Works in a separate database next to the one of DATABASE_URL, and runs the earlier version in another, because their
+tables differ. Clients request the study's page, first one request after the other, then together at a fixed rate, where
+a request's time is counted from when it was due. In addition to wall-clock times, which other work on the machine
 lengthens, it prints gunicorn's processor time for each request, and the page's slowest queries.
 """
 
@@ -72,7 +72,7 @@ def gunicorn(workers: int):
 def load(url: str, cookies: dict[str, str], clients: int, seconds: float, rate: float = 0.0) -> list[float]:
     """Return the duration of each request that ``clients`` made within ``seconds``.
 
-    rate: requests per second of all clients; if 0, each client sends its next one after the last response.
+    rate: requests per second of all clients together; if 0, each client sends its next request after the last response.
     """
     times: list[float] = []
     interval = clients / rate if rate else 0.0

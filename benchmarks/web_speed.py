@@ -1,10 +1,10 @@
-"""Processor time of a page in the site's process, before and after, in one run.
+"""Processor time of a page in the site's process, before and after a change, in one run.
 
     python benchmarks/web_speed.py [--before COMMIT] [--runs 20] [--requests 40] [--output FILE]
 
 Both versions run at the same time, each in a process with a separate database (next to the one of DATABASE_URL, or else
 SQLite) and the same study, and respond in turns, so that other load affects both. A request goes through the WSGI
-application as called by gunicorn. On PostgreSQL the server's own time is not counted. Without --before only this
+application as called by gunicorn. On PostgreSQL, the server's own time is not counted. Without --before only this
 version is measured.
 """
 
@@ -142,7 +142,7 @@ def main() -> None:
         times: dict[tuple[str, str], list[float]] = {(page, name): [] for page in PAGES for name in sites}
         for page in PAGES:
             for site in sites.values():
-                site.ask(page, 5)  # excludes costs of a process's first requests
+                site.ask(page, 5)  # excludes the costs of a process's first requests
         for _round in range(ROUNDS):
             for page in PAGES:
                 for name, site in sites.items():

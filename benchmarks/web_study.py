@@ -1,4 +1,4 @@
-"""A study with many runs and, if wanted, many holders, for measuring pages: one run is real, the others are its copies.
+"""A study with many runs and, optionally, many holders, for measuring pages. One run is real; the rest are its copies.
 
 web_speed.py and web_load.py import it after setting up Django, on an empty migrated database.
 """
@@ -26,7 +26,7 @@ def study_build(runs: int) -> tuple[dict[str, str], dict[str, str]]:
     """Build a study with ``runs`` runs, one of which is in progress.
 
     Returns:
-        The addresses of :data:`PAGES` by name, and the session cookies of an operator and steward who may see them.
+        The URLs of :data:`PAGES` by name, and the session cookies of an operator and steward who may see them.
     """
     from django.conf import settings
     from django.test import Client

@@ -6,7 +6,7 @@ Creates a bridge with 1 to 8 namespaces (two without --hosts), each with its own
 process, as well as a PostgreSQL cluster, a Redis and an S3 (moto) that listen only on the bridge. The workers carry out
 a run of 100 teachers, random forests, whose training in 20 chunks is most of the work. Prints the wall-clock seconds
 from the approval of the run to its end, the workers' processor time in between, and each host's number of chunks, after
-verify_ledger has found no fault. With --cut one host loses its network for ten seconds while all of them train
+verify_ledger has found no fault. With --cut, one host loses its network for ten seconds while all of them train
 teachers. Everything is removed at the end (--keep leaves the logs). Needs root, iproute2, redis-server and PostgreSQL's
 initdb; other programs on the machine are not affected.
 """
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 #: Names of all possible hosts.
 NAMES = "abcdefgh"
-#: Seconds for which one host loses its network: longer than the heartbeat's limit, so that others take over.
+#: Seconds for which one host loses its network. This exceeds the heartbeat's limit, so that others take over.
 CUT = 10
 #: Maximum seconds for anything.
 DEADLINE = 600
-#: Variables of a worker: one thread, and limits short enough that another soon takes over a dead worker's work.
+#: Variables of a worker: one thread, and limits so short that another worker soon takes over a dead worker's work.
 LIMITS = {"IPATE_HEARTBEAT_TIMEOUT": "5", "IPATE_SWEEP_INTERVAL": "2", "OMP_NUM_THREADS": "1"}
 
 #: The storages shared by hosts.
@@ -87,7 +87,7 @@ def cut_off(number: int, host: str) -> Iterator[None]:
 
 @contextmanager
 def process(command: list[str], log: Path, **options: object) -> Iterator[subprocess.Popen]:
-    """Yield a process that is stopped with its children at the end."""
+    """Yield a process that is stopped, along with its children, at the end."""
     with log.open("ab") as output:
         running = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, **options)  # type: ignore[call-overload]
     try:
@@ -154,7 +154,7 @@ def services(folder: Path, address: str) -> Iterator[dict[str, str]]:
 
 
 def buckets_made(storage: dict[str, str]) -> bool:
-    """Return whether the buckets exist, after creating missing ones."""
+    """Return whether the buckets exist, after creating any that are missing."""
     import boto3
     from botocore.exceptions import BotoCoreError
 
@@ -175,7 +175,7 @@ def buckets_made(storage: dict[str, str]) -> bool:
 
 @contextmanager
 def workers(folder: Path, number: int, hosts: str) -> Iterator[set[int]]:
-    """Run a worker on each host, the first of which sends periodic tasks; yield their sessions once all are ready."""
+    """Run a worker on each host; the first one sends periodic tasks. Yield their sessions once all are ready."""
     logs = {host: folder / f"worker-{host}.log" for host in hosts}
     sessions = set()
     with ExitStack() as stack:
@@ -242,7 +242,7 @@ def django_setup(folder: Path, variables: dict[str, str]) -> None:
 
 
 def run_carry_out(folder: Path, number: int, hosts: str, cut: bool) -> None:
-    """Let the hosts carry out a run, check the result and print how long it took.
+    """Let the hosts carry out a run, check the result, and print how long it took.
 
     Args:
         folder: Folder for logs and workers' files.
@@ -295,7 +295,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure according to the arguments, and remove everything."""
+    """Measure as the arguments say, and remove everything."""
     given = arguments()
     if os.geteuid() != 0:
         raise SystemExit("Network namespaces need root.")

@@ -3,12 +3,12 @@
     python -m benchmarks.attacks [canaries one-run membership groups copies] [--transcripts 100000] [--plant FAULT]
                                  [--quick]
 
-`canaries` makes many transcripts of each mechanism with and without a worst-case person, and bounds μ from below.
+`canaries` makes many transcripts of each mechanism, with and without a worst-case person, and bounds μ from below.
 `one-run` puts a thousand such people into one run of each mechanism. `membership` infers from published models of real
 data who took part (IPATE_DATA_DIR for data other than digits), `groups` tests whether people who allow more are found
 more easily than others, and `copies` looks for people's records among synthetic rows of Adult. All bounds together hold
 with a confidence of 99.9 %. The exit status is 1 if one exceeds its promise, which is a defect. `--plant` adds a defect
-that has to be found; `--plant every` first runs without one, then plants each in turn among the canaries, and fails if
+that must be found; `--plant every` first runs without one, then plants each in turn among the canaries, and fails if
 one is not found. Numbers are stored in benchmarks/results/attacks.json and ROC curves as docs/attacks-*.svg, except for
 `--quick` and planted defects.
 """
@@ -44,7 +44,7 @@ EVERY = "every"
 
 
 def canaries(transcripts: int, doubt: float) -> Iterator[Row]:
-    """Worst cases, two worlds, many transcripts."""
+    """Run the worst cases: two worlds and many transcripts."""
     from benchmarks.attacks.canaries import CANARIES
     from benchmarks.attacks.estimate import gdp_bound
 
@@ -62,7 +62,7 @@ def canaries(transcripts: int, doubt: float) -> Iterator[Row]:
 
 
 def one_run(doubt: float) -> Iterator[Row]:
-    """A thousand worst cases in one run."""
+    """Run a thousand worst cases in one run."""
     import numpy as np
 
     from accounting.caps import caps_of
@@ -85,7 +85,7 @@ def one_run(doubt: float) -> Iterator[Row]:
 
 
 def membership(quick: bool) -> Iterator[Row]:
-    """LiRA on published models."""
+    """Attack published models with LiRA."""
     import numpy as np
 
     from benchmarks.attacks import published
@@ -115,7 +115,7 @@ def membership(quick: bool) -> Iterator[Row]:
 
 
 def groups(quick: bool) -> Iterator[Row]:
-    """LiRA among people half of whom are at ε = 10 and half at ε = 20, as tested by Individualized DP-SGD."""
+    """Attack people with LiRA, half of them at ε = 10 and half at ε = 20, as tested by Individualized DP-SGD."""
     from benchmarks.attacks import published
     from benchmarks.attacks.membership import between, likelihood_ratios, shadows
 
@@ -133,7 +133,7 @@ def _digits(value: float | tuple[Any, ...]) -> Any:
 
 
 def copies(quick: bool) -> Iterator[Row]:
-    """Copies of people's records among synthetic rows."""
+    """Look for copies of people's records among synthetic rows."""
     from benchmarks.attacks import published
 
     for epsilons in PROMISES:
@@ -197,7 +197,7 @@ def not_found(transcripts: int, doubt: float) -> list[str]:
 
 
 def draw(rows: Sequence[Row]) -> None:
-    """Write docs/attacks-*.svg: ROC curves from publications, with a line for each promise."""
+    """Write docs/attacks-*.svg, ROC curves of publications with a line for each promise."""
     from benchmarks.attacks.membership import RATES
     from benchmarks.neighbours.figure import Line, figure
 
@@ -205,7 +205,7 @@ def draw(rows: Sequence[Row]) -> None:
         mine = [row for row in rows if (row["data"], row["published"]) == (data, published)]
         curves = {f"ε = {row['epsilon']:g}": {float(rate): true for rate, true in row["curve"].items()} for row in mine}
         curves["chance"] = {rate: rate for rate in RATES}
-        least = min(RATES) / 2  # if nobody is found at all
+        least = min(RATES) / 2  # if no one is found at all
         drawing = figure(
             [
                 Line(name, {rate: math.log10(max(true, least)) for rate, true in curve.items()})
@@ -225,7 +225,7 @@ def exceeds(row: Row) -> bool:
     if "bound" in row:
         return row["bound"] > row["promise"]
     if "gap" in row:
-        return False  # a test between promises; "membership" compares each with its own promise
+        return False  # a test of the differences between promises; "membership" compares each with its own promise
     if "area" not in row:
         return row["found"] - 4 * row["uncertain"] > row["most_found"]
     return row["area"] - 4 * row["uncertain"] > row["most_area"]

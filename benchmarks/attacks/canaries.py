@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 DELTA = 1e-5
 _AT_A_TIME = 20_000
 _ROUNDING = 1 + 1e-9
-_ENOUGH = 1e6  # the cap of the others
+_ENOUGH = 1e6  # the cap of all others
 WHOLE = slice(0, 1)
 _TABLE = TabularSchema((NumericColumn("length", 0, 1), NumericColumn("width", 0, 1)), ("a", "b"))
 
@@ -55,7 +55,7 @@ class Canary(ABC):
     Attributes:
         name: name of the mechanism.
         epsilon: ε of the promise to the person, at `DELTA`.
-        dearer: divisor of the number of transcripts if each needs separate calls.
+        dearer: divisor of the number of transcripts if each of them needs separate calls.
     """
 
     epsilon: float = 3.0
@@ -69,7 +69,7 @@ class Canary(ABC):
 
     @property
     def promise(self) -> float:
-        """μ that is promised to the person for everything released."""
+        """μ promised to the person for everything released."""
         return math.sqrt(self.cap)
 
     def scores(self, transcripts: int) -> tuple[Floats, Floats]:
@@ -92,7 +92,7 @@ class Canary(ABC):
 
 @dataclass(frozen=True)
 class Votes(Canary):
-    """Every holder votes, and the person has a record at every query; twice as many are asked as the cap pays for."""
+    """Every holder votes, and the person has a record at every query. Twice as many are asked as the cap pays for."""
 
     name: str = "neighbours, one round"
     queries: ClassVar[int] = 16
@@ -111,7 +111,7 @@ class Votes(Canary):
 
 @dataclass(frozen=True)
 class TwoStudies(Votes):
-    """The same person in two studies, whose charges add up like the possible losses."""
+    """The same person in two studies, whose charges add up in the same way as the possible losses."""
 
     name: str = "neighbours, two studies"
 
@@ -125,7 +125,7 @@ class TwoStudies(Votes):
 
 @dataclass(frozen=True)
 class ResidualVotes(Canary):
-    """Two rounds: the second asks for contradictions to the label of the first, which so decides who is charged."""
+    """Two rounds. The second asks for contradictions to the first one's label, which so decides who is charged."""
 
     name: str = "neighbours, two rounds"
     queries: ClassVar[int] = 16
@@ -180,7 +180,8 @@ class FullSteps(Canary):
             for step in range(self.steps):
                 sums = self._sums(record, state, plan.sigma, accounts) if takes_part else nothing
                 released = release_sums(sums, plan.sigma, SystemNoise())
-                # an attacker who knows the cap knows how many steps it pays for; with a defect, all contributions count
+                # an attacker who knows the cap knows how many steps it pays for; with a defect, all contributions are
+                # used
                 vector = direction if step < self.steps / 2 or sums.any() else nothing
                 scores[place] += _log_ratio(released[None], vector, nothing, spread)[0]
                 state = state.after(released)
@@ -195,7 +196,7 @@ class FullSteps(Canary):
 
 @dataclass(frozen=True)
 class SampledSteps(Canary):
-    """Gradient steps over samples, charged in full before the first step."""
+    """Gradient steps on samples, charged in full before the first step."""
 
     name: str = "sgd, sample"
     dearer: int = 10
@@ -253,7 +254,7 @@ class SampledSteps(Canary):
 
 @dataclass(frozen=True)
 class TeacherLabels(Canary):
-    """Teachers vote, and the person moves their teacher from one class to another while the rest is balanced."""
+    """Teachers vote, and the person moves their teacher from one class to another while all others are balanced."""
 
     name: str = "pate, GNMax"
     labels: ClassVar[int] = 32
@@ -282,7 +283,7 @@ class TeacherLabels(Canary):
 
 @dataclass(frozen=True)
 class TeacherChecks(TeacherLabels):
-    """The same with the check of Confident-GNMax before every label."""
+    """The same, with the check of Confident-GNMax before every label."""
 
     name: str = "pate, Confident-GNMax"
 
@@ -293,7 +294,7 @@ class TeacherChecks(TeacherLabels):
 
 @dataclass(frozen=True)
 class LaplaceLabels(TeacherLabels):
-    """The same with Laplace noise, whose cost is based on pure differential privacy."""
+    """The same, with Laplace noise, whose cost is based on pure differential privacy."""
 
     name: str = "pate, LNMax"
 
@@ -305,7 +306,7 @@ class LaplaceLabels(TeacherLabels):
 
 @dataclass(frozen=True)
 class Counts(Canary):
-    """People are counted twice, the person's record is in one cell, and the cap pays for one of the two tables."""
+    """People are counted twice, the person's record is in one cell, and the cap pays for only one of the two tables."""
 
     name: str = "counts"
     records: int = 1
@@ -325,7 +326,7 @@ class Counts(Canary):
 
 @dataclass(frozen=True)
 class Sites(Canary):
-    """Three sites send masked sums: a person at one of them, against the hub and a site that discloses its noise."""
+    """Three sites send masked sums. A person at one of them faces the hub and a site that discloses its noise."""
 
     name: str = "sites, together"
 
@@ -340,7 +341,7 @@ SPREAD = 1e6
 
 
 def seen_by_colluders(sums: NDArray[np.int64]) -> Floats:
-    """Return what the hub and one of three sites learn about another's sums by subtracting what they know."""
+    """Return what the hub and one of three sites learn about another site's sums by subtracting what they know."""
     joint = Joint(3)
     question, known = joint.question(1, spread=SPREAD), secrets.randbits(63)
     total = joint.total(
@@ -355,9 +356,10 @@ def seen_by_colluders(sums: NDArray[np.int64]) -> Floats:
 
 @dataclass(frozen=True)
 class Rows(Canary):
-    """Synthetic rows with a person whose single record each of the three rounds counts in all of its tables.
+    """Synthetic rows, with a person whose single record is counted in all tables of each of the three rounds.
 
-    The counted groups depend on the noise. Anything derived from the releases, including rows, reveals no more.
+    The counted groups depend on the noise. Anything derived from the releases, including the rows, reveals no more than
+    they do.
     """
 
     name: str = "synthesis"
@@ -414,9 +416,9 @@ def _votes(
     *,
     records: int = 1,
 ) -> tuple[Floats, Floats]:
-    """Return the sums of two people's votes, one for class 1 and one for ``said``, and what they have then spent.
+    """Return the sums of two people's votes, one for class 1 and one for ``said``, and what they have spent afterwards.
 
-    Each has a record at every query; the second person has ``records`` of them.
+    Each of them has a record at every query; the second person has ``records`` such records.
     """
     points = np.arange(len(said))[:, None]
     accounts = IndividualAccounts(caps, spent)

@@ -25,11 +25,11 @@ class Bound:
 
 
 def gdp_bound(without: Floats, taking_part: Floats, *, doubt: float) -> Bound:
-    """Return a lower bound on μ from scores of transcripts, which are larger if participation is likelier.
+    """Return a lower bound on μ from scores of transcripts. Larger scores make participation likelier.
 
     For a μ-GDP mechanism every test has μ ≥ Φ⁻¹(1 − a) − Φ⁻¹(b), with the probabilities a of a wrong "took part" and b
     of a wrong "did not" (Dong, Roth, Su 2022, Definition 3). The threshold is chosen on the first half of the scores;
-    on the second half, a and b are bounded by Clopper and Pearson (1934), each with half of the doubt.
+    on the second half, a and b are bounded by Clopper and Pearson (1934), each with half of ``doubt``.
 
     Args:
         without, taking_part: `(n,)` scores of independent transcripts.
@@ -52,7 +52,7 @@ def gdp_bound(without: Floats, taking_part: Floats, *, doubt: float) -> Bound:
 
 
 def _best_threshold(without: Floats, taking_part: Floats) -> float:
-    """Return the most informative threshold that leaves a thousandth of both scores on each side."""
+    """Return the most informative threshold that leaves a thousandth of both kinds of scores on each side."""
     candidates = np.unique(np.quantile(np.concatenate([without, taking_part]), np.linspace(0.01, 0.99, 99)))
     least = 1e-3
     a = np.clip([(without > each).mean() for each in candidates], least, 1 - least)
@@ -71,8 +71,8 @@ def _at_most(events: int, trials: int, doubt: float) -> float:
 def one_run_mu(canaries: int, guesses: int, right: int, *, doubt: float) -> float:
     """Return a lower bound on μ from one run that included every canary with probability ½.
 
-    If the mechanism is μ-GDP, it is (ε(δ), δ)-DP for every δ, and each of `DELTAS` bounds the probability of this many
-    right guesses. The smallest of these bounds applies.
+    If the mechanism is μ-GDP, it is (ε(δ), δ)-DP for every δ, and each of `DELTAS` gives a bound on the probability of
+    this many right guesses. The smallest bound applies.
 
     Args:
         canaries: number of canaries.

@@ -1,4 +1,4 @@
-"""Defects to plant: each must make an audit fail, or the audit could not find this defect."""
+"""Defects to plant. Each one must make an audit fail, because otherwise the audit would be unable to detect it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def noise_halved() -> Iterator[None]:
 
 @contextmanager
 def charge_dropped() -> Iterator[None]:
-    """Let accounts check whether a contribution fits, but not charge it."""
+    """Let accounts check whether a contribution fits, but not charge for it."""
     whole = IndividualAccounts._charge_row
 
     def forgetful(self: IndividualAccounts, spent: Any, *rest: Any) -> Any:
@@ -55,7 +55,7 @@ def weight_squared() -> Iterator[None]:
 
 @contextmanager
 def colluders_counted() -> Iterator[None]:
-    """Let sites add noise that is enough only if none of them tells the hub its noise."""
+    """Let sites add only as much noise as is enough if none of them discloses its noise to the hub."""
     right = protocol.lattice_of
 
     def thinner(roster: Roster, question: QuestionDocument) -> Lattice:
@@ -68,7 +68,7 @@ def colluders_counted() -> Iterator[None]:
 
 @contextmanager
 def records_added_up() -> Iterator[None]:
-    """Count a person with many records as often as they have records, but charge them once."""
+    """Count people with several records once per record, but charge them only once."""
     right = CountsQuestion.contributions
 
     def added(self: CountsQuestion, people: People, records: Records) -> tuple[Any, Any]:

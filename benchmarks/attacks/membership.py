@@ -1,8 +1,8 @@
 """Membership inference against publications: LiRA with models of shadow studies on a random half of the people.
 
 Carlini, Chien, Nasr, Song, Terzis, Tramèr, "Membership inference attacks from first principles" (2022), the online
-attack with one variance for all. The attacker has the public points, the promises and everyone's records, and infers
-from a published model, whose training they have not seen, whether each person took part.
+attack with one variance for all. The attacker has the public points, the promises and everyone's records. From a
+published model whose training they have not seen, they infer whether each person took part.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Attack:
 
 
 def shadows(publish: Publish, truth: NDArray[np.integer], count: int, *, seed: int) -> tuple[Taking, Floats]:
-    """Return `(count, people)` participants of shadow studies, and logits of the model's confidence in true classes."""
+    """Return participants `(count, people)` of shadow studies, and logits of the model's confidence in true classes."""
     random = np.random.default_rng(seed)
     people = len(truth)
-    # by the toss of a coin: if people were in exactly half of the studies, the others would reveal the last one
+    # by tossing a coin: if people were in exactly half of the studies, the others would reveal the last one
     taking = random.random((count, people)) < 0.5
     logits = np.empty((count, people))
     for study in tqdm(range(count), desc="shadow studies", leave=False):
@@ -55,12 +55,12 @@ def shadows(publish: Publish, truth: NDArray[np.integer], count: int, *, seed: i
 
 
 def likelihood_ratios(taking: Taking, logits: Floats) -> Floats:
-    """Return `(studies, people)` log-likelihood ratios of "took part", each from all studies but the attacked one.
+    """Return `(studies, people)` log-likelihood ratios of "took part", each computed without the attacked study.
 
-    Means and variance exclude the attacked study, because including it would include its answer.
+    Means and variance exclude the attacked study, because that would include the answer.
     """
     sides = [_of_the_others(side, logits) for side in (taking, ~taking)]
-    # for people about whom every model is as certain as can be represented, nothing can be inferred
+    # if every model is as certain about people as can be represented, nothing can be inferred about them
     variance = np.maximum(sum(squares for _, _, squares in sides) / (len(logits) - 3), 1e-9)
     within, without = (
         -((logits - mean) ** 2) / (2 * variance * (1 + 1 / number)) - np.log1p(1 / number) / 2
@@ -100,12 +100,12 @@ def attack(taking: Taking, ratios: Floats, mu: float) -> Attack:
 
 @dataclass(frozen=True)
 class Between:
-    """Comparison of how easily people who allow more, and others in the same studies, are found.
+    """Comparison of how easily an attack finds people who allow more and other people in the same studies.
 
     areas: areas under the ROC curve of people who allow less, of people who allow more, and of both.  targets: for each
     of the first studies, t and p of Student's test between the ratios of participants, as printed by Individualized
-    DP-SGD (Boenisch et al. 2023, Table 10).  gap, uncertain, t, p: by how much the area of people who allow more is
-    larger, as the mean over all studies, its standard error, and Student's test that it is 0.
+    DP-SGD (Boenisch et al. 2023, Table 10).  gap, uncertain, t, p: the mean over all studies of how much larger the
+    area is for people who allow more, its standard error, and Student's test that it is 0.
     """
 
     areas: tuple[float, float, float]
@@ -119,7 +119,7 @@ class Between:
 def between(taking: Taking, ratios: Floats, allow_more: NDArray[np.bool_], *, targets: int = 5) -> Between:
     """Compare people who allow more (mask `(people,)`) with all others, study by study.
 
-    Studies in which all people of one kind took part, or none, are left out.
+    Studies are left out if all people of one kind took part, or none.
     """
     from sklearn.metrics import roc_auc_score  # slow to import
 

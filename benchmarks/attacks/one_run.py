@@ -1,4 +1,4 @@
-"""One run with many worst cases, each included by the toss of a coin, and the number guessed from the release."""
+"""One run with many worst cases, each included by a coin toss, and the number of them guessed from the release."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHOLE = slice(0, 1)
 
 
 def votes_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
-    """Return `(m,)` scores of a vote of every holder; only each canary has a record at one query, using up its cap.
+    """Return `(m,)` scores of a vote of every holder. Each canary has a record at one query, which uses up its cap.
 
     Args:
         takes_part: `(m,)` participation, by the toss of a coin.
@@ -56,7 +56,7 @@ def votes_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
 
 
 def steps_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
-    """Return `(m,)` scores of one private gradient step of all, in which each canary has its own coordinate."""
+    """Return `(m,)` scores of one private gradient step with all canaries, each with its own coordinate."""
     count, cap = len(takes_part), float(caps_of(epsilon, delta))
     sigma = _ROUNDING / math.sqrt(cap)
     x = (127 * np.eye(count, dtype=np.int8))[takes_part]
@@ -82,7 +82,7 @@ def counts_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
 
 
 def sites_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
-    """Return `(m,)` scores of three sites' masked sum, in which each canary has its own number, at one of the sites."""
+    """Return `(m,)` scores of three sites' masked sum, in which each canary has its own number at one of the sites."""
     moved = math.floor(math.sqrt(caps_of(epsilon, delta)) * SPREAD / _ROUNDING)
     return seen_by_colluders(moved * takes_part.astype(np.int64))
 
@@ -91,7 +91,7 @@ STEPS, RATE = 1_000, 0.02
 
 
 def sampled_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
-    """Return `(m,)` scores of 1,000 steps, each over a sample of one in fifty; each canary has its own coordinate."""
+    """Return `(m,)` scores of 1,000 steps, each on a sample of one in fifty. Each canary has its own coordinate."""
     from learning.mechanisms.sampled_steps.contributions import Gradients  # both import PyTorch
     from learning.mechanisms.sampled_steps.networks import network_create
 
@@ -136,7 +136,7 @@ def sampled_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
 
 
 def rows_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
-    """Return `(m,)` scores of the rounds behind synthetic rows; all tables count each canary's own class."""
+    """Return `(m,)` scores of the rounds behind synthetic rows. All tables count each canary's own class."""
     count, cap = len(takes_part), float(caps_of(epsilon, delta))
     schema = TabularSchema((NumericColumn("length", 0, 1), NumericColumn("width", 0, 1)), tuple(map(str, range(count))))
     classes = np.flatnonzero(takes_part)

@@ -1,4 +1,4 @@
-"""Studies to attack through their publications: a model learned from any half of the people, as the services do."""
+"""Studies to attack through their publications: models trained on any half of the people, as by the services."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def steps_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
 
 
 def sampled_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Return a target for method sgd, sample: a linear network after 300 steps, each over a sample of one in twenty."""
+    """Return a target for method sgd, sample: a linear network after 300 steps, each on a sample of one in twenty."""
     x, truth, caps = _people(name, people, epsilons)
     fitted = default_representation(x.shape[1:]).fit(splits_load(name).public.x)
     numbers, classes = fitted.transform(x), len(splits_load(name).schema.classes)
@@ -148,7 +148,7 @@ def sampled_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
 
 
 def counts_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Return a target for method counts: a table of the first binned columns, whose cell shares the attacker uses."""
+    """Return a target for method counts: a table of the first binned columns. The attacker uses its cell shares."""
     x, truth, caps = _people(name, people, epsilons)
     schema = splits_load(name).schema
     assert isinstance(schema, TabularSchema)
@@ -181,10 +181,11 @@ def rows_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
 
 
 def copies(name: str, people: int, epsilons: Sequence[float], studies: int) -> Iterator[dict[str, float]]:
-    """Compare people who have a copy among the synthetic rows, with one row per participant and all columns in bins.
+    """Compare people for copies among the synthetic rows, with one row per participant and all columns in bins.
 
-    For each promise, yield the share of people with a copy among participants (``found``) and others (``false``), over
-    some ``studies``; the standard error of the first; and the most that the promise allows given the second.
+    For each promise, yield the share of people with a copy, among participants (``found``) and among others
+    (``false``), over ``studies``; the standard error of the first share; and its maximum under the promise, given the
+    second.
     """
     rows, random = _counting(name, people, epsilons), np.random.default_rng(1)
     inside, outside = ([[] for _ in epsilons] for _ in range(2))
@@ -237,7 +238,7 @@ def _cells(marginals: Marginals, records: Records) -> NDArray[np.int64]:
 
 
 def _expected(marginals: Marginals, records: Records) -> Floats:
-    """Return `(n, classes)` probabilities of each class in the model that rows are drawn from, given all columns."""
+    """Return `(n, classes)` probabilities of each class, given all columns, in the model that rows are drawn from."""
     model, cells = marginals.model, _cells(marginals, records)[:, :-1]
     groups = np.stack([np.array(column.groups)[cells[:, place]] for place, column in enumerate(model.columns)], axis=1)
     logs = np.tile(np.log(np.maximum(model.classes, 1e-12)), (len(cells), 1))

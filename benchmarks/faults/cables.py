@@ -1,4 +1,4 @@
-"""TCP connections that can be cut or held up, and repaired."""
+"""TCP connections that can be cut or held up, and then repaired."""
 
 import socket
 import threading
@@ -12,7 +12,7 @@ class Cable:
 
     Args:
         address: Host and port.
-        port: Its own port; by default any free one. During a long cut the kernel may give it to others.
+        port: Its own port, by default any free one. During a long cut, the kernel may assign it to others.
     """
 
     def __init__(self, address: tuple[str, int], port: int | None = None) -> None:
@@ -22,7 +22,7 @@ class Cable:
         self.repair()
 
     def repair(self) -> None:
-        """Accept connections (again)."""
+        """Accept connections, for the first time or again."""
         self._flowing.set()
         self._server = socket.create_server(("127.0.0.1", self.port))
         threading.Thread(target=self._accept, args=(self._server,), daemon=True).start()

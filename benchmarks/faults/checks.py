@@ -1,4 +1,4 @@
-"""Checks after all strikes: nothing lost, nothing charged twice, no account above its cap, every run ended."""
+"""Checks after all strikes: nothing lost, nothing charged twice, no account above its cap, and every run ended."""
 
 import io
 import time
@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.faults.processes import Processes
 from benchmarks.faults.studies import Studies
 
-#: Seconds in which fresh and surviving workers must finish the remaining work.
+#: Seconds within which fresh and surviving workers must finish the remaining work.
 RECOVERY_SECONDS = 600
 
 
@@ -30,7 +30,7 @@ def faults(studies: Any, counts: Counter[str], *, may_fail: bool = False) -> Ite
     """Describe faults; none if labels, register and accounts agree and every run continued automatically.
 
     Args:
-        studies: Has the studies in ``all``.
+        studies: The studies, in ``all``.
         counts: Counter that is updated.
         may_fail: Whether a run may also have ended for a stated reason.
     """
@@ -64,7 +64,7 @@ def faults(studies: Any, counts: Counter[str], *, may_fail: bool = False) -> Ite
 
 
 def _fault_lines(output: str) -> Iterator[str]:
-    """Yield each line of the report that says FAULT, and the lines below it."""
+    """Yield each line of the report that says FAULT, with the lines below it."""
     in_fault = False
     for line in output.splitlines():
         if line.startswith("         "):

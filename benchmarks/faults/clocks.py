@@ -1,10 +1,10 @@
-"""A clock that can be set forward and back for some processes, as an administrator or a wrong time server might."""
+"""A clock that can be set forward or back for some processes, as an administrator or a wrong time server might do."""
 
 import struct
 import subprocess
 from pathlib import Path
 
-#: Wraps the functions that read the time of day. Waits until a time of day use the true time; monotonic clocks stay
+#: Wraps the functions that read the time of day. Waits until a time of day use the real time; monotonic clocks stay
 #: unchanged. libfaketime would do, but with Debian's version Python's ``time.sleep`` fails.
 _SOURCE = r"""
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-"""Deaths at chosen moments in a worker or the site; loaded by the campaign's processes, never by the product.
+"""Deaths at chosen moments in a worker or the site. Only the campaign's processes load this, never the product.
 
 An order is an empty file, named after a process and a moment, in the folder of IPATE_FAULT_ORDERS. The process that
 reaches the moment marks the order as done and kills itself at once, in a worker only during a step.
@@ -14,7 +14,7 @@ from celery.signals import worker_process_init
 
 #: Moments at which a process can be ordered to die.
 BEFORE_COMMIT, AFTER_COMMIT, HALF_A_FILE = "before-commit", "after-commit", "half-a-file"
-#: Seconds for which a process waits for SQLite's lock, which the campaign holds for longer.
+#: Seconds for which a process waits for SQLite's lock; the campaign holds the lock for longer.
 LOCK_TIMEOUT = 1.0
 
 
@@ -40,7 +40,7 @@ def _die() -> None:
 
 
 def in_step() -> bool:
-    """Return whether this thread is carrying out a step of a run, about which it logs."""
+    """Return whether this thread is carrying out a step of a run, about which it logs messages."""
     from common.logging import RunFilter
 
     record = logging.makeLogRecord({})
@@ -79,7 +79,7 @@ def hooks_install(in_worker: bool = True, **_: object) -> None:
 
 
 def site() -> Any:
-    """Return the site for gunicorn, with the hooks."""
+    """Return the site for gunicorn, with the hooks installed."""
     from ipate_web.wsgi import application
 
     hooks_install(in_worker=False)

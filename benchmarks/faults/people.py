@@ -7,21 +7,21 @@ from typing import Any
 
 import httpx
 
-#: Any secret of this form works, because Django compares the cookie with the form.
+#: Any secret of the right form works, because Django compares the cookie with the form.
 _CSRF = "a" * 32
 
 
 @dataclass(frozen=True)
 class Deed:
-    """Act that a person asks the site to do once.
+    """An action that a person asks the site to carry out once.
 
     Attributes:
-        name: Name of the act.
+        name: Name of the action.
         method: GET or POST.
         path: Path of the page.
         fields: Fields of the form.
         cookies: Session of the person.
-        accepted: Status that confirms the act.
+        accepted: Status that confirms the action.
         done: How often it was done, according to the database.
     """
 
@@ -44,7 +44,7 @@ class Deed:
 
 
 def session(user: Any) -> dict[str, str]:
-    """Return the session of a person who has signed in."""
+    """Return the session of a person who is signed in."""
     from django.conf import settings
     from django.test import Client
 
@@ -76,7 +76,7 @@ class People:
         self.operator = session(user_create("olga"))
 
     def deed(self, random: random.Random, run_propose: Callable[[], Any], share: float) -> Deed:
-        """Return an act to do now."""
+        """Return an action to carry out now."""
         kinds = ["decide", "decide", "withdraw", "approve", "approve", "download", "head counts"]
         kind = random.choice(kinds)
         if kind == "approve":

@@ -1,4 +1,4 @@
-"""Processes of the campaign: workers and site, restarted when they die, and the current step of each."""
+"""Processes of the campaign: workers and the site, restarted when they die, and the current step of each."""
 
 import os
 import signal
@@ -17,13 +17,13 @@ from ipate_web.processes import free_port, running, worker_command
 WORKERS = 2
 #: Seconds after which the work of a dead process is taken over.
 HEARTBEAT_TIMEOUT = 3.0
-#: Seconds between two sweeps. With files, a worker takes about five tasks a second, which must not all be sweeps.
+#: Seconds between two sweeps. With files, a worker takes about five tasks a second, and not all of them must be sweeps.
 SWEEP_INTERVAL = 2.0
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Claim on a step of a run: its ``stage``, and the ``pid`` of the process that carries it out."""
+    """Claim on a step of a run: its ``stage``, and the ``pid`` of the process that is carrying it out."""
 
     token: str
     stage: str
@@ -31,7 +31,7 @@ class Claim:
 
 
 def claims() -> list[Claim]:
-    """Return all current claims by processes that live or have just died."""
+    """Return all current claims of processes that are alive or have just died."""
     from common.jobs import claiming_process
     from training.models import Run, Shard, StudentTraining, TeacherChunk
 
@@ -84,7 +84,7 @@ class Processes:
 
     def _worker(self, place: int) -> subprocess.Popen:
         options = ["--include", "benchmarks.faults.hooks", "--hostname", f"w{place}@%h"]
-        # A killed process's slot becomes free after a second instead of Celery's ten.
+        # A killed process's slot is free again after a second instead of Celery's ten.
         command = [word for word in worker_command(1) if word != "--beat" or place == 0]
         return self._start([*command, *options, "--", "worker.lost_wait=1"], f"worker-{place}.log")
 
@@ -102,7 +102,7 @@ class Processes:
         return self._stack.enter_context(running(command, self.folder / log, variables))
 
     def supervise(self) -> None:
-        """Restart processes that have ended on their own, as the supervisor of an installation does."""
+        """Restart processes that have ended by themselves, as an installation's supervisor would."""
         for place, worker in enumerate(self.workers):
             if worker.poll() is not None:
                 self.ended += 1
@@ -112,7 +112,7 @@ class Processes:
             self.site = self._site()
 
     def claimed(self) -> list[Claim]:
-        """Return the claims of these workers' processes."""
+        """Return the claims of the processes of these workers."""
         own = self.pool()
         return [claim for claim in claims() if claim.pid in own]
 

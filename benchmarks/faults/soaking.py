@@ -30,9 +30,9 @@ DISK = "96m"
 STRIKE, PAUSE = (0.5, 120.0), (15.0, 60.0)
 #: Seconds between two proposals of runs and between two page views; number of joint runs in a whole soak.
 PROPOSING, LOOKING, JOINT_RUNS = 45.0, 5.0, 10
-#: Share of every cap for a run of the study and for a joint one; number of runs before the next study follows.
+#: Share of every cap for a run of the study and for a joint run; number of runs before the next study begins.
 SHARE, JOINT_SHARE, RUNS_OF_A_STUDY = 0.01, 0.08, 40
-#: Seconds in which the remaining work may end after the strikes, and for which a site may be away.
+#: Seconds within which the remaining work must end after the strikes, and for which a site may be unreachable.
 ENDING, PATIENCE = 1_200.0, 300.0
 #: Kinds of strike with their weights.
 KINDS = {
@@ -45,7 +45,7 @@ CLOCK = 3_600
 
 @dataclass
 class Program:
-    """A process of an installation, which only the soak restarts, after a kill."""
+    """A process of an installation that is restarted, after a kill, only by the soak."""
 
     name: str
     command: list[str]
@@ -123,7 +123,7 @@ class Soak:
         }
         login = server.netloc.rpartition("@")[0]
         through = urlunsplit(server._replace(netloc=f"{login}@127.0.0.1:{self.cables['PostgreSQL'].port}"))
-        #: How the soak itself accesses the hub's data, unaffected by strikes.
+        #: Access of the soak itself to the hub's data, unaffected by strikes.
         self.own = {
             "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
             "DATABASE_URL": database,
@@ -245,12 +245,12 @@ class Soak:
             ballast.unlink()
 
     def length(self) -> float:
-        """Return the seconds of a strike: as often from 1 to 2 as from 32 to 64."""
+        """Return the seconds of a strike: as likely from 1 to 2 as from 32 to 64."""
         low, high = STRIKE
         return low * (high / low) ** self.chance.random()
 
     def ended(self) -> list[str]:
-        """Return the programs that have ended on their own. They are restarted, to see what else is wrong."""
+        """Return the programs that have ended by themselves. They are restarted, to see what else is wrong."""
         names = [name for name, program in self.programs.items() if not program.is_alive]
         for name in names:
             self.programs[name].start()
@@ -265,7 +265,7 @@ class Soak:
 
 
 class Asking:
-    """Requests to the site during strikes: runs are proposed and approved over the API, and pages are viewed."""
+    """Requests to the site during strikes: proposing and approving runs through the API, and viewing pages."""
 
     def __init__(self, soak: Soak) -> None:
         self.soak, self.statuses = soak, Counter[str]()
@@ -306,7 +306,7 @@ class Asking:
         self.all.append(study)
 
     def propose(self) -> None:
-        """Propose a run and approve it, repeating each until the site has responded."""
+        """Propose a run and approve it, repeating each request until the site has responded."""
         number = next(self._numbers)
         wish = METHODS[number % len(METHODS)] | {
             "study": self.all[-1].slug,
@@ -336,7 +336,7 @@ class Asking:
         return None
 
     def look(self) -> None:
-        """Open a staff page and a holders' page."""
+        """Open a staff page and a page for holders."""
         for (port, path), cookies in self.pages.items():
             answer = self._ask(port, path, lambda c, url: c.get(url, cookies=cookies))  # noqa: B023
             if answer is not None and answer.status_code not in (200, 503):
@@ -374,7 +374,7 @@ class Asking:
         while not self._over.wait(seconds):
             try:
                 what()
-            except Exception as error:  # a thread that ended would silently stop making requests
+            except Exception as error:  # a thread that has ended would silently stop making requests
                 self.faults.append(f"{what.__name__}: {error!r}")
 
 
@@ -405,9 +405,9 @@ def soak(
     say: Callable[[str], Any],
     port: int,
 ) -> dict[str, Any]:
-    """Strike for this many seconds, let everything end, and check it; return the results.
+    """Strike for this many seconds, let everything finish, and check it; return the results.
 
-    The soak's own steps that fail are noted and tried again after the next strike.
+    If the soak's own steps fail, this is noted, and they are tried again after the next strike.
     """
     chance = random.Random(seed)
     with ExitStack() as stack:
@@ -487,7 +487,7 @@ class Notes:
 
 @dataclass
 class JointRuns:
-    """Joint runs, one after the other: the next starts when the last one has ended everywhere."""
+    """Joint runs, one after the other. Each one starts when the previous one has ended everywhere."""
 
     under: Soak
     steps: list[Any]
@@ -510,14 +510,14 @@ class JointRuns:
 
 
 class Checks:
-    """Final checks; if one fails, this is noted and the others follow."""
+    """Final checks. If one fails, this is noted, and the others follow."""
 
     def __init__(self, under: Soak, asking: Asking, steps: list[Any], notes: Notes) -> None:
         self.under, self.asking, self.steps, self.notes = under, asking, steps, notes
         self.found: dict[str, Any] = {}
 
     def all(self) -> None:
-        """Let everything in progress end, and carry out all checks."""
+        """Wait for everything in progress to end, then run all checks."""
         for check in (self.runs, self.programs, self.register, self.accounts):
             if not any(self.notes.tried(check.__name__, check) for _ in range(3)):
                 self.notes.wrong.append(f"the check {check.__name__} could not be carried out")
@@ -541,7 +541,7 @@ class Checks:
         self.found["joint runs"] = [f"{status} {message}".strip() for status, message in ended]
 
     def programs(self) -> None:
-        """Check that every process lives and the pages report that everything responds."""
+        """Check that every process is alive and that the pages report that everything responds."""
         self.notes.wrong += [f"{name} exited unexpectedly" for name in self.under.ended()]
         self.found["processes alive"] = [name for name, each in self.under.programs.items() if each.is_alive]
         if not self.under.ready_wait(60):
@@ -561,7 +561,7 @@ class Checks:
         self.notes.wrong += wrong
 
     def accounts(self) -> None:
-        """Check that all accounts at the alliance's sites are within their caps and nobody was charged twice."""
+        """Check that all accounts at the alliance's sites are within their caps and that no one was charged twice."""
         accounts = {each.at.name: each.do("accounts_state") for each in self.steps}
         for name, state in accounts.items():
             self.notes.wrong += [f"{name}: {fault}" for fault in state["faults"]]

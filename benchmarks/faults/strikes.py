@@ -1,6 +1,6 @@
-"""Strikes: each affects a process in a step of a run or one responding to a request, and reports whether it hit.
+"""Strikes. Each affects a process in a step of a run or one responding to a request, and reports whether it hit.
 
-A process is stopped before it is killed; it counts as hit in a step only if it still has its claim then.
+A process is stopped before it is killed. It counts as hit in a step only if it still has its claim at that time.
 """
 
 import random
@@ -18,9 +18,9 @@ from benchmarks.faults.people import Deed
 from benchmarks.faults.processes import HEARTBEAT_TIMEOUT, Claim, Processes, children, claims, fill, send_signal, until
 from benchmarks.faults.studies import Studies
 
-#: Seconds in which an order is carried out, or withdrawn.
+#: Seconds within which an order must be carried out; otherwise it is withdrawn.
 ORDER_SECONDS = 10.0
-#: Log messages for a full disk, and for a database that is locked or gone.
+#: Log messages for a full disk, and for a database that is locked or unreachable.
 FULL = ("No space left on device", "database or disk is full")
 LOCKED = ("database is locked",)
 #: Kinds that kill, with their weights among all kills.
@@ -73,7 +73,7 @@ class Strikes:
         return stage
 
     def _target(self) -> Claim | None:
-        """Return a process in the stage that was hit least."""
+        """Return a process in the stage that has been hit least."""
         found = self.processes.claimed()
         self.random.shuffle(found)
         return min(found, key=lambda claim: self.stages[claim.stage], default=None)
@@ -117,7 +117,7 @@ class Strikes:
     # --- Deaths at a moment -----------------------------------------------------------------------------------------
 
     def _ordered(self, moment: str) -> str | None:
-        """Order all processes of the workers to die at a moment of a step; the first one to reach it is hit."""
+        """Order all processes of the workers to die at a moment of a step. The first one to reach it is hit."""
         orders = {pid: order_path(self.processes.orders, pid, moment) for pid in self.processes.pool()}
         for order in orders.values():
             order.touch()
@@ -163,7 +163,7 @@ class Strikes:
         return deed.name if hit else None
 
     def _compare(self, deed: Deed, before: int, status: int | None) -> None:
-        """Check that confirmed requests were carried out once, and others at most once."""
+        """Check that confirmed requests were carried out once, and all others at most once."""
         times = deed.done() - before
         possible = {1} if status == deed.accepted else {0, 1}
         if times not in possible:
@@ -172,7 +172,7 @@ class Strikes:
     # --- Database, broker, disk -------------------------------------------------------------------------------------
 
     def _connections(self) -> str | None:
-        """Cut every connection, like a restart of database and broker; for SQLite, hold the lock instead."""
+        """Cut every connection, as in a restart of database and broker. For SQLite, hold the lock instead."""
         from django.conf import settings
         from django.db import connection
 
@@ -209,7 +209,7 @@ class Strikes:
         return self.processes.logged(*LOCKED) > before
 
     def _disk(self) -> str | None:
-        """Fill the disk until writes fail, during a person's request; then free space again."""
+        """Fill the disk until writes fail, during a person's request, then free the space again."""
         target = self._target()
         if target is None:
             return None

@@ -1,4 +1,4 @@
-"""Studies of a campaign: small, with many short batches, and always some runs of one method in progress."""
+"""Studies of a campaign: small, with many short batches, and with some runs of one method always in progress."""
 
 import random
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from benchmarks.faults.people import People
 
 STUDIES, RUNS_OF_A_STUDY = 2, 2
-#: Runs after which a study is followed by another one, because a study may have ten sampled runs.
+#: Number of runs after which the next study begins, because a study may have ten sampled runs.
 MOST_RUNS = 8
 #: Parameters with which a run of teachers spends a similar time in each stage.
 TEACHERS: dict[str, Any] = {
@@ -16,27 +16,27 @@ TEACHERS: dict[str, Any] = {
     "batch_size": 4,
     "teachers": 12,
 }
-#: Shares of every cap (SHARES) so small that some people run out in the middle of a run.
+#: Shares of every cap (SHARES) that are so small that some people run out in the middle of a run.
 ASKING: dict[str, Any] = {
     "choices": {"rounds": 2, "sigma": 200.0, "radius_share": 0.3, "kernel": "epanechnikov"},
     "batch_size": 10,
 }
 STEPS: dict[str, Any] = {"choices": {"steps": 100, "sigma": 300.0}, "batch_size": 5}
-#: Two in five of HEAD_COUNT at each of three levels are drawn in a step; finding the cost of this takes seconds.
+#: Two in five of HEAD_COUNT at each of three levels are drawn in a step. Finding the cost of this takes seconds.
 SAMPLES: dict[str, Any] = {"choices": {"steps": 100, "expected": 9_600.0, "network": "mlp"}, "batch_size": 5}
 STUDENT: dict[str, Any] = {"student_learner": "random_forest", "student_parameters": {"trees": 100}}
-#: Entered number of holders at each level, so that a batch is asked in several shards.
+#: Public number of holders at each level, so that a batch is asked in several shards.
 HEAD_COUNT = 8_000
-#: Smaller than one over the number of people.
+#: Less than one over the number of people.
 DELTA = 4e-5
 #: Number of points put to the vote, for enough batches that kills can hit them.
 POINTS = 120
-#: Methods, with the share of every cap that a run may use; unused parts become free for the next run.
+#: Methods with the share of every cap that a run may use. Unused parts become free for the next run.
 SHARES = {"neighbours": 0.01, "individual": 0.01, "sample": 0.02, "scale": 0.02, "pate": 0.05}
 
 
 def _fields(method: str) -> dict[str, Any]:
-    """Return the fields with which a run of a method is proposed."""
+    """Return the fields for proposing a run of a method."""
     from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN
     from tests.training.runs import TABLE_RUN
 
@@ -57,7 +57,7 @@ class Studies:
 
     Args:
         method: A key of :data:`SHARES`.
-        random: Random generator for people's acts.
+        random: Random generator for people's actions.
     """
 
     def __init__(self, method: str, random: random.Random) -> None:
@@ -77,7 +77,7 @@ class Studies:
         return study
 
     def _head_counts_enter(self, study: Any) -> None:
-        """Enter many holders as public numbers, because drawn counts would be small and plans use the latest."""
+        """Enter a large public number of holders: drawn counts would be small, and plans use the latest entry."""
         from consent.models import Level
         from tests.factories import user_create
         from training.services.drawings import head_counts_enter
@@ -86,7 +86,7 @@ class Studies:
         head_counts_enter(study=study, acting_user=user_create("olga"), counts=counts)
 
     def top_up(self) -> None:
-        """Propose runs up to the number worked on at once; runs of one study wait for each other."""
+        """Propose runs up to the number worked on at once. Runs of one study wait for each other."""
         from tests.factories import user_create
         from training.models import Run
         from training.services.approvals import run_approve
@@ -106,6 +106,6 @@ class Studies:
         return run_draft(study, **_fields(self.method))
 
     def deed(self) -> Any:
-        """Return an act that a person asks the site to do."""
+        """Return an action that a person asks the site to carry out."""
         study = self.random.choice(self.open)
         return self.people[study.pk].deed(self.random, lambda: self.propose(study), SHARES[self.method])

@@ -3,10 +3,10 @@
     IPATE_DATA_DIR=… python -m benchmarks.neighbours [part …] [--quick]
 
 Parts: labels, rounds, forecasts, splits, spaces, people, speed, workers, million. Prints tables and stores the numbers
-in benchmarks/results/neighbours.json, each part under its name; rounds and people continue where they stopped.
-`--quick` uses fewer holders and datasets, and stores nothing. `speed` compares with scikit-learn, and with faiss-cpu if
-installed (it is not a requirement of the project); `million` asks a million holders 10,000 times. Constants were tuned
-only on public splits, see benchmarks/results/methods.md.
+in benchmarks/results/neighbours.json, each part under its name; rounds and people resume where they stopped. `--quick`
+uses fewer holders and datasets, and stores nothing. `speed` compares with scikit-learn, and with faiss-cpu if installed
+(it is not a requirement of the project); `million` asks a million holders 10,000 times. Constants were tuned only on
+public splits; see benchmarks/results/methods.md.
 """
 
 import os

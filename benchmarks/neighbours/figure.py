@@ -25,7 +25,7 @@ _APART = 15  # pixels between the names of two lines
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the chart.  values: shares by their position on the horizontal axis."""
+    """A line of the chart. values: shares by their position on the horizontal axis."""
 
     name: str
     values: dict[float, float]
@@ -93,7 +93,7 @@ def figure(
 
 
 def _names_apart(heights: Sequence[float]) -> list[float]:
-    """Return the heights, moved down where two names would overlap."""
+    """Return the heights, moved down where two names would otherwise overlap."""
     placed = list(heights)
     order = sorted(range(len(placed)), key=lambda one: placed[one])
     for upper, lower in pairwise(order):

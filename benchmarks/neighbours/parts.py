@@ -1,4 +1,4 @@
-"""Parts of `python -m benchmarks.neighbours`; every part returns rows for its table without printing them."""
+"""Parts of `python -m benchmarks.neighbours`. Every part returns rows for its table without printing them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STUDENT = ("logistic_regression", {})
 
 
 def labels(quick: bool) -> Rows:
-    """MNIST, everyone at ε = 1, all 9,000 public points in one round; 1, 3 and 7 shards."""
+    """MNIST with everyone at ε = 1 and all 9,000 public points in one round, with 1, 3 and 7 shards."""
     data = data_load("mnist").first(6_000 if quick else 60_000)
     caps = caps_draw(1.0, data.holders, DELTAS["mnist"])
     clock = time.process_time()
@@ -62,7 +62,7 @@ def labels(quick: bool) -> Rows:
 
 
 def rounds(quick: bool) -> Rows:
-    """One and two rounds by the planner, at three promises; and with a tenth of the head count taking part."""
+    """One and two rounds by the planner, at three promises, and with a tenth of the head count taking part."""
     usual = [("digits", 1.0)] if quick else [("mnist", 1.0), ("adult", 1.0), ("digits", 1.0), ("diabetes", 1.0)]
     wishes = [(*one, count) for one in usual for count in (1, 2)] + ([] if quick else [("mnist", 0.1, 2)])
     cells = [
@@ -76,7 +76,7 @@ def rounds(quick: bool) -> Rows:
 def _rounds(data: str, taking_part: float, epsilon: float, rounds: int) -> dict[str, Any]:
     whole = data_load(data)
     held = whole.first(round(taking_part * whole.holders)) if taking_part < 1 else whole
-    images = held.x.ndim > 2  # their coordinates help a linear student more than their pixels
+    images = held.x.ndim > 2  # their coordinates help a linear student more than the pixels do
     outcome = hold(
         held,
         epsilon,

@@ -23,7 +23,7 @@ STUDENT: Student = ("logistic_regression", {})
 
 
 def people(quick: bool) -> list[dict[str, Any]]:
-    """MNIST: number of holders × ε; all points in the rounds that the planner proposes, and 600 in one round."""
+    """MNIST by number of holders and ε: all points in the rounds that the planner proposes, and 600 in one round."""
     counts = HOLDERS[:3] if quick else HOLDERS
     cells = [{"holders": n, "epsilon": epsilon, "seed": seed} for seed in SEEDS for epsilon in EPSILONS for n in counts]
     rows = measured("people", cells, _cell, quick)
@@ -56,13 +56,13 @@ def _on_true_labels() -> Any:
 
 
 def reached(row: dict[str, Any]) -> float:
-    """Return the student of all points, or of few if the plan for all warns that there are too few people."""
+    """Return the student of all points, or of few points if the plan for all warns that there are too few people."""
     chosen = row["few"] if row["all"]["warnings"] else row["all"]
     return float(chosen["student"])
 
 
 def drawn(rows: list[dict[str, Any]]) -> str:
-    """Return the figure: a line for every ε, the mean over the seeds, and the student on true labels."""
+    """Return a chart with a line for every ε (the mean over the seeds), and the student trained on true labels."""
     lines = []
     for epsilon in sorted({row["epsilon"] for row in rows}, reverse=True):
         held = {n: [reached(row) for row in rows if (row["holders"], row["epsilon"]) == (n, epsilon)] for n in HOLDERS}

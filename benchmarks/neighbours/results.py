@@ -1,4 +1,4 @@
-"""The numbers stored in benchmarks/results/neighbours.json: rows by part, each stored once measured."""
+"""Numbers stored in benchmarks/results/neighbours.json: rows by part, stored as soon as they are measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def keep_rows(part: str, rows: list[Row]) -> None:
 def measured(
     part: str, cells: list[dict[str, Any]], measure: Callable[..., dict[str, Any]], quick: bool
 ) -> list[dict[str, Any]]:
-    """Return a row for each cell, with the results of `measure`; continues where an earlier run stopped."""
+    """Return a row for each cell, with the results of `measure`; resume where an earlier run stopped."""
     rows = [] if quick else kept_rows(part)
     known = [{name: row.get(name) for name in cells[0]} for row in rows]
     for cell in tqdm([cell for cell in cells if cell not in known], desc=part):

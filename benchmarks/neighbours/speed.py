@@ -1,4 +1,4 @@
-"""Speed: all pairs within a radius compared with scikit-learn and faiss, and a million holders."""
+"""Speed: all pairs within a radius, compared with scikit-learn and faiss, and a million holders."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def timed(work: Callable[[], int]) -> tuple[int, float, float]:
 
 
 def beside_others(quick: bool) -> list[dict[str, Any]]:
-    """All pairs of 9,000 queries and 60,000 records of 64 coordinates within 1 % radii, one thread each."""
+    """All pairs of 9,000 queries and 60,000 records of 64 coordinates within radii of 1 %, on one thread each."""
     from sklearn.neighbors import NearestNeighbors
     from threadpoolctl import threadpool_limits
 
@@ -71,7 +71,7 @@ def beside_others(quick: bool) -> list[dict[str, Any]]:
         faiss.omp_set_num_threads(1)
         index = faiss.IndexFlatL2(DIMENSIONS)
         index.add(singles[1])
-        # faiss excludes points at exactly the radius, so it gets half a unit more
+        # faiss excludes points exactly at the radius, so it gets half a unit more
         contenders["faiss-cpu"] = lambda: len(index.range_search(singles[0], reach + 0.5)[1])
     except ImportError:
         pass
@@ -88,7 +88,7 @@ def beside_others(quick: bool) -> list[dict[str, Any]]:
 
 
 def million(quick: bool) -> list[dict[str, Any]]:
-    """1,000,000 holders, 10,000 queries, 64 coordinates: votes and charges, four shards one after the other."""
+    """1,000,000 holders, 10,000 queries, 64 coordinates: votes and charges, in four successive shards."""
     holders, count, shards = (50_000, 1_000, 4) if quick else (1_000_000, 10_000, 4)
     queries, records = clustered(1, count), clustered(2, holders)
     labels = np.random.default_rng(3).integers(0, CLASSES, holders)

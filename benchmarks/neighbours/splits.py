@@ -1,4 +1,4 @@
-"""Forecasts compared with results on splits of public points, for tuning the forecast without private records."""
+"""Forecasts compared with results on splits of public points, to tune the forecast without private records."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _cell(data: str, sizes: str, epsilon: float) -> dict[str, Any]:
 
 
 def _draw(data: Data, epsilon: float) -> tuple[float, float]:
-    """Return the forecast's label accuracy, and the mean share of right labels over draws of only the noise."""
+    """Return the forecast's label accuracy, and the mean share of correct labels over draws of the noise only."""
     caps = caps_draw(epsilon, data.holders, DELTAS[data.name])
     sample = Sample(data.test, data.test_truth)
     made = propose(data.public, data.public, levels_of(caps, 1.0), share=1.0, n_classes=data.classes, sample=sample)

@@ -1,4 +1,4 @@
-"""A study of method neighbours as in the services, but without a database: plan, rounds, labels, student."""
+"""A study of method neighbours as the services run it, but without a database: plan, rounds, labels, student."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STUDENTS: dict[str, Student] = {
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A dataset in the coordinates of a representation: private, public and test points, holders' numbers."""
+    """A dataset in the coordinates of a representation: private, public and test points, and holders' numbers."""
 
     name: str
     classes: int
@@ -94,7 +94,7 @@ def data_load(name: str, representation: str = "") -> Data:
 
 @dataclass(eq=False)
 class Outcome:
-    """Plan and result.
+    """Plan and result of a study.
 
     labels: `(P,)`, -1 if not requested.  student: trained on all labels.  spent: `(H,)` shares of caps. seconds:
     processor time for planning, asking and learning.
@@ -110,7 +110,7 @@ class Outcome:
 
 
 def caps_draw(epsilon: float | Sequence[float], holders: int, delta: float) -> NDArray[np.float64]:
-    """Return μ² of every holder: the same for all, or three levels at random as in Boenisch et al. 2023."""
+    """Return the μ² of every holder: the same for all, or three levels at random as in Boenisch et al. 2023."""
     values = np.atleast_1d(np.asarray([float(caps_of(one, delta)) for one in np.atleast_1d(epsilon)]))
     if len(values) == 1:
         return np.full(holders, values[0])
@@ -133,7 +133,7 @@ def ask(
     accounts: list[IndividualAccounts],
     predicted: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    """Return unnoised votes; the holders are divided into as many shards as there are accounts objects."""
+    """Return unnoised votes. Holders are divided into as many shards as there are account objects."""
     reach = radii(data.public[queries], data.public, radius_share)
     sums = np.zeros((len(queries), data.classes))
     first = 0
@@ -167,7 +167,7 @@ def hold(
     taking_part: float = 1.0,
     seed: int = 1,
 ) -> Outcome:
-    """Plan and carry out a study with these promises and every cap in full.
+    """Plan and carry out a study with these promises, using every cap in full.
 
     Args:
         rounds: Number of rounds; None for the planner's choice.

@@ -1,4 +1,4 @@
-"""Asking in several processes: shards of holders, as taken by workers, in one process and in two."""
+"""Asking in several processes: shards of holders as taken by workers, in one process and in two."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _loaded: list[tuple[Data, PlannedRound]] = []
 
 
 def workers(quick: bool) -> list[dict[str, Any]]:
-    """MNIST, everyone at ε = 1, 8 shards asked by 1 and by 2 processes that have the data loaded."""
+    """MNIST with everyone at ε = 1: 8 shards asked by 1 and by 2 processes that have already loaded the data."""
     data = data_load("mnist").first(6_000 if quick else 60_000)
     caps = caps_draw(1.0, data.holders, DELTAS["mnist"])
     planned = plan_rounds(data.public, levels_of(caps, 1.0), share=1.0, n_classes=10, rounds=1).rounds[0]

@@ -1,4 +1,4 @@
-"""Data divided as in Individualized PATE and the thesis: at random into private, public and test records."""
+"""Data divided at random into private, public and test records, as in Individualized PATE and the thesis."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _images(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def _adult() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return all 14 columns scaled to [0, 1], categories as numbers in the order of their names; 1: above 50K."""
+    """Return all 14 columns scaled to [0, 1], categories as numbers in the order of their names; 1 is above 50K."""
     lines: list[list[str]] = []
     for path, file in zip(catalogue_files("adult", data_dir()), ("adult.data", "adult.test"), strict=True):
         with open_content(path, file) as content:

@@ -5,13 +5,13 @@
 Writes benchmarks/data/votes-….npz: the number of teachers for each class of each public record, and its true class.
 Adult has three divisions with 250 random forests each (`teachers.py`). MNIST has one division and two ensembles.
 `TOGETHER` teachers of MNIST are trained in parallel. The predictions of every such group are cached, so that an
-interrupted run continues there. Fewer than 250 teachers give the same shares of votes, less exactly; rehearsals draw
-from them.
+interrupted run resumes there. Fewer than 250 teachers give the same shares of votes, less exactly; rehearsals draw from
+them.
 
 MNIST's network is taken from Table 3, with the defaults of TensorFlow 2.4.1: batches of 32, Glorot-uniform weights,
 Adam and batch norm with its constants. Images are rotated by up to 7.5 degrees and shifted by up to 7 %, differently in
-each pass. The paper does not state their number. Doubling `PASSES` adds less than a tenth of a point for other
-teachers' images, which the teacher has not seen; public and test images are not used for this.
+each pass. The paper does not state their number. Doubling `PASSES` adds less than a tenth of a percentage point on
+other teachers' images, which the teacher has not seen; public and test images are not used for this.
 
 These teachers are more often right than the printed ones (90.2 %). The teachers of `mnist-weaker` are 89.0 % right: the
 learner `cnn`, which is the same network, sees their images and `COPIES` moved copies `WEAKER_PASSES` times. The stored
@@ -75,7 +75,7 @@ class _Norm(nn.Module):
 
 
 class Ensemble(nn.Module):
-    """One network of Table 3 per teacher, with layers as products of stacked matrices.
+    """Ensemble of networks as in Table 3, one per teacher, with layers as products of stacked matrices.
 
     Convolution 3×3 with 32 filters, ReLU, batch norm, max pool 2; dense 100, ReLU, batch norm; dense.
     """
@@ -112,7 +112,7 @@ class Ensemble(nn.Module):
 
     @torch.inference_mode()
     def predict(self, images: torch.Tensor) -> torch.Tensor:
-        """Return classes `(teachers, n)` of images `(n, side, side)` for all, or `(teachers, n, side, side)`."""
+        """Return classes `(teachers, n)` of images `(n, side, side)` shared by all, or `(teachers, n, side, side)`."""
         self.eval()
         shared = images.expand(len(self.weights[0]), *images.shape[-3:])
         said = [self(part).argmax(2) for part in shared.split(_AT_ONCE, dim=1)]
@@ -123,7 +123,7 @@ class Ensemble(nn.Module):
 def trained(
     images: torch.Tensor, labels: torch.Tensor, *, passes: int, generator: torch.Generator, after: Teaching
 ) -> Ensemble:
-    """Return teachers of `(teachers, n, side, side)` images and `(teachers, n)` labels; calls `after` each pass."""
+    """Return teachers of `(teachers, n, side, side)` images and `(teachers, n)` labels; call `after` every pass."""
     teachers, count, side, _ = images.shape
     ensemble = Ensemble(teachers, side, generator)
     optimiser = torch.optim.Adam(ensemble.parameters(), lr=0.001, eps=1e-7, fused=True)
@@ -214,7 +214,7 @@ def weaker_predictions(teachers: int) -> NDArray[np.int8]:
 def with_copies(
     images: NDArray[np.float32], labels: NDArray[np.integer], *, seed: int
 ) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
-    """Return the images and copies that are each rotated and shifted differently, and the classes of all."""
+    """Return the images and copies that are each rotated and shifted differently, with the classes of all of them."""
     copies = torch.from_numpy(images)[:, None].repeat(COPIES, 1, 1, 1)
     moved = MOVES(copies, torch.Generator().manual_seed(seed)).numpy()[:, 0]
     return np.concatenate([images, moved]), np.tile(labels, 1 + COPIES)

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 SOURCE = "https://storage.googleapis.com/pate-votes/votes.gz (research/pate_2018/ICLR2018 of tensorflow/privacy)"
 
-#: The second ensemble of MNIST, whose teachers are as often right as the printed ones.
+#: The second ensemble for MNIST, whose teachers are right as often as the printed ones.
 WEAKER = "mnist-weaker"
 #: Number of divisions of each data set into teachers' parts, and the classes of the digits.
 DIVISIONS = {"mnist": 1, WEAKER: 1, "adult": 3}
@@ -25,7 +25,7 @@ CLASSES = 10
 
 
 class DataMissing(Exception):
-    """Missing data for a table; the message says what to do."""
+    """Error for missing data of a table. The message says what to do."""
 
 
 def data_dir() -> Path:
@@ -71,7 +71,7 @@ def cache_dir() -> Path:
 
 
 def kept_array(about: Json, compute: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """Return the array that `compute` returned earlier for the same `about`, or returns now.
+    """Return the array that `compute` returned earlier for the same `about`, or compute it now.
 
     about: everything that the array depends on, as JSON; `name` becomes part of the file's name.
     """
@@ -82,7 +82,7 @@ def kept_array(about: Json, compute: Callable[[], NDArray[Any]]) -> NDArray[Any]
     array = compute()
     part = path.with_name(f"part-{os.getpid()}-{path.name}")
     np.savez_compressed(part, array=array)
-    part.rename(path)  # a file with this name is complete
+    part.rename(path)  # files with this name are complete
     return array
 
 
@@ -104,5 +104,5 @@ def _path(about: Json, ending: str) -> Path:
 
 
 def progress(total: int, what: str) -> Any:
-    """Return a progress bar of `total` steps; without a terminal, it prints a line every half minute."""
+    """Return a progress bar of `total` steps. Without a terminal, it prints a line every half minute."""
     return tqdm(total=total, desc=what, mininterval=0.1 if sys.stderr.isatty() else 30, dynamic_ncols=True)

@@ -21,8 +21,8 @@ THESIS = "C. Mühl, Personalizing private aggregation of teacher ensembles, mast
 class Table:
     """A table or figure of a paper.
 
-    cases: function that yields its measurements, fewer and shorter ones if called with True.  derived: whether they are
-    read from another benchmark's results, and therefore not stored again.
+    cases: function that yields its measurements, with fewer and shorter ones if called with True. derived: whether they
+    are read from another benchmark's results, and therefore not stored again.
     """
 
     name: str

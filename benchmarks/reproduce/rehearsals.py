@@ -1,4 +1,4 @@
-"""Votes of Individualized PATE, counted as in the papers, and by this project's accounts."""
+"""Votes of Individualized PATE, with costs computed as in the papers and by this project's accounts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ AS_PRINTED = "weighting by n·ε"
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """One vote: queries until the first budget was used up, and rows and labels of the answered queries."""
+    """One vote: the queries until the first budget was used up, and the rows and labels of the answered queries."""
 
     queries: int
     rows: NDArray[np.int64]
@@ -52,7 +52,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Tally:
-    """Means over the draws, and their standard deviations; right ones in per cent."""
+    """Means over the draws, and their standard deviations. ``right`` is in per cent."""
 
     queries: float
     labels: float
@@ -83,10 +83,10 @@ def plan_of(variant: str, groups: Sequence[PrivacyGroup], aggregator: ConfidentG
 
 
 def _with_absences(plan: Plan, aggregator: ConfidentGNMax) -> Plan:
-    """Let teachers take part as in the thesis, section 6.2.2, and scale the noise by the share that does.
+    """Let teachers take part as in the thesis, section 6.2.2, and scale the noise by the share that takes part.
 
     In a group whose ε is 1/c of the largest, 1 in 2c² teachers takes part in a vote; in the group with the largest ε,
-    all do.
+    all of them do.
     """
     largest = max(group.epsilon for group in plan.groups)
 
@@ -108,7 +108,7 @@ def by_paper(votes: Votes, plan: Plan, groups: Sequence[PrivacyGroup], seed: int
 
     def hold(drawn: Votes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # orders of the paper, whose last may be the best
+            warnings.simplefilter("ignore")  # orders of the paper, of which the last may be the best
             held = simulate_vote(
                 plan,
                 groups,
@@ -147,7 +147,7 @@ def by_accounts(
 def _until_used_up(
     votes: Votes, seed: int, hold: Callable[[Votes], tuple[NDArray[np.int64], NDArray[np.bool_]]]
 ) -> Counted:
-    """Put more and more points to the vote, in one order, until it ends before they do."""
+    """Put more and more points to the vote, in one order, until the vote ends before they run out."""
     order = np.random.default_rng(seed).permutation(len(votes.truth))
     queries = FIRST_QUERIES
     while True:

@@ -1,4 +1,4 @@
-"""Tables as text: for the terminal, and for docs/reproduction.md from the stored results."""
+"""Tables as text, for the terminal and for docs/reproduction.md, from the stored results."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def headings_of(cases: Sequence[Json]) -> tuple[str, ...]:
 
 
 def has_weaker(cases: Sequence[Json]) -> bool:
-    """Return whether a second ensemble also votes for the table."""
+    """Return whether there are also votes of a second ensemble for the table."""
     return any(fields.get("weaker") is not None for case in cases for fields in case["rows"])
 
 
 def lines_of(table: str, cases: Sequence[Json], others: dict[str, dict[str, float]]) -> list[list[str]]:
-    """Return a table's cells, with a case's setting in its first row; others: every holder's vote, by promises."""
+    """Return a table's cells, with a case's setting in its first row. others: every holder's vote, by promises."""
     return [
         [case["setting"] if position == 0 else "", *_cells(table, case, Row(**fields), has_weaker(cases), others)]
         for case in cases
@@ -93,7 +93,7 @@ def document(folder: Path = RESULTS) -> str:
 
 
 def _overview(folder: Path) -> str:
-    """Return how many printed cells of each table are met, and why others are not."""
+    """Return how many printed cells of each table are met, and why the others are not."""
     rows = ["| table | printed | met | above | below | why |", "|---|---|---|---|---|---|"]
     found = [(table, tallied(table.name, _cases(table, folder))) for table in TABLES.values()]
     for table, tally in found:
@@ -117,7 +117,7 @@ def _overview(folder: Path) -> str:
 
 
 def _by_variant(folder: Path) -> str:
-    """Return met cells and the mean difference of each table by ensemble and variant."""
+    """Return the number of met cells and the mean difference for each table, by ensemble and variant."""
     rows = [
         "| table | printed | met | above | below | lower / higher | mean difference |",
         "|---|---|---|---|---|---|---|",

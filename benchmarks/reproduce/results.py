@@ -22,9 +22,9 @@ class Row:
     """One number of a table, published and measured.
 
     quantity: name, with its unit.  published, spread: as printed, and ± or None.  here, here_spread: measured with the
-    paper's accounting.  accounts: the same with this project's accounts.  holders: the number of every holder's vote at
-    the case's promises to compare with: "labels", "right" or "student".  weaker, weaker_spread: as here, from the
-    ensemble whose teachers are as often right as the printed ones.  Missing numbers are None.
+    paper's accounting.  accounts: the same with this project's accounts.  holders: the number to compare with from
+    every holder's vote at the case's promises: "labels", "right" or "student".  weaker, weaker_spread: as here, from
+    the ensemble whose teachers are right as often as the printed ones.  Missing numbers are None.
     """
 
     quantity: str
@@ -74,7 +74,7 @@ class Promises:
 
     @property
     def setting(self) -> str:
-        """Description that distinguishes it from others."""
+        """Description that distinguishes these promises from others."""
         groups = ", ".join(
             f"{100 * share:g} % at ε {epsilon:.4g}" for epsilon, share in zip(self.epsilons, self.shares, strict=True)
         )
@@ -83,7 +83,7 @@ class Promises:
 
 @dataclass(frozen=True)
 class Case:
-    """A measurement: `setting` distinguishes it from the table's other cases.
+    """A measurement. `setting` distinguishes it from the table's other cases.
 
     seeds: seeds of the draws, in order of measurement.  measure: function that returns its rows.  promises: promises of
     the every-holder vote to compare with.

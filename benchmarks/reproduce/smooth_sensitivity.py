@@ -1,6 +1,6 @@
 """Smooth sensitivity of data-dependent costs, and the cost of publishing them: PATE 2018, Appendix B.
 
-A cost that depends on the votes is itself a secret. Papernot et al. (2018) publish it with Gaussian noise in proportion
+A cost that depends on the votes is itself secret. Papernot et al. (2018) publish it with Gaussian noise in proportion
 to its smooth sensitivity, which bounds how much the cost differs between neighbours. The project never does this,
 because its accounts do not depend on votes. This module reproduces the paper's table.
 """
@@ -26,9 +26,9 @@ BETAS = np.arange(0.3, 0.495, 0.01)
 
 @dataclass(frozen=True)
 class Published:
-    """ε at one order before publication, and as published: normal with this mean and standard deviation.
+    """ε at one order, before publication and as published: normal with this mean and standard deviation.
 
-    mended: the mean including the release's cost by `release_divergence`.
+    mended: the mean, including the cost of the release according to `release_divergence`.
     """
 
     order: float
@@ -46,7 +46,7 @@ def gnmax_local_sensitivities(votes: ArrayLike, sigma: float, order: float) -> F
 
     The cost is Theorem 6 applied to the probability q that another class wins (Proposition 7). Moving one vote changes
     q to a value between B_L(q) and B_U(q); the bound is largest from q₁ to q₀ = B_U(q₁), where the data-independent
-    cost begins. At distance d, d votes have been moved to bring q as close to that as possible.
+    cost begins. At distance d, d votes have been moved to bring q as close to this as possible.
 
     Args:
         votes: counts of teachers, `(queries, classes)`, all rows with the same sum.
@@ -108,7 +108,7 @@ def smooth_sensitivity(local: ArrayLike, beta: float) -> float:
 def release_rdp(beta: float, sigma: float, order: float) -> float:
     """Return RDP of f(D) + SS_β(D)·N(0, σ²), Theorem 23: λe^{2β}/σ² + (βλ − ln(1 − 2λβ)/2)/(λ − 1), λ < 1/(2β).
 
-    This is not a bound if 2βλ is near 1, see `release_divergence`.
+    This is not a bound if 2βλ is near 1; see `release_divergence`.
 
     >>> round(release_rdp(beta=0.0, sigma=2.0, order=10.0), 4)
     2.5
@@ -119,7 +119,7 @@ def release_rdp(beta: float, sigma: float, order: float) -> float:
 
 
 def release_divergence(beta: float, sigma: float, order: float) -> float:
-    """Return D_λ of two releases that smooth sensitivity allows: SS(D) = e^β·SS(D′), and f differs by SS(D′).
+    """Return D_λ of two releases allowed by smooth sensitivity: SS(D) = e^β·SS(D′), and f differs by SS(D′).
 
     Both are normal, so it is λ/(2v) − ln(v / (σ²e^{2β(1−λ)}))/(2(λ − 1)) with v = σ²(λ − (λ − 1)e^{2β}) (Gil, Alajaji,
     Linder 2013). Theorem 23 charges less when 2βλ is near 1. Infinite if v ≤ 0.
@@ -137,9 +137,9 @@ def release_divergence(beta: float, sigma: float, order: float) -> float:
 def published_epsilon(
     votes: ArrayLike, *, sigma: float, threshold: float, sigma_threshold: float, delta: float, orders: ArrayLike
 ) -> Published:
-    """Return the publishable ε of Confident-GNMax, with the β and σ that minimise mean + 2 deviations.
+    """Return the publishable ε of Confident-GNMax, with the β and σ that minimise the mean plus 2 deviations.
 
-    It is counted in expectation as in the paper: every label by its probability of being answered.
+    It is computed in expectation, as in the paper: every label is weighted by its probability of being answered.
     """
     counts = np.asarray(votes, np.float64)
     answered = np.exp(log_ndtr((counts.max(axis=1) - threshold) / sigma_threshold))
@@ -195,7 +195,7 @@ def _gnmax_bound(log_q: Floats, sigma: float, classes: int, order: float) -> Flo
 
 @cache
 def _log_q0(sigma: float, order: float) -> float:
-    """Return ln q₀, where the data-independent cost begins, but at most where Theorem 6 surely applies."""
+    """Return ln q₀, at which the data-independent cost begins, but at most where Theorem 6 certainly applies."""
     independent = order / sigma**2
     low, high = -1e4, -(max(1 + 1 / sigma, (order - 0.99) / sigma, 1 / sigma) ** 2)
 

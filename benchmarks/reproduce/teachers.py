@@ -1,8 +1,8 @@
-"""Teachers of rehearsals: cached predictions of each for public points.
+"""Teachers of rehearsals, with cached predictions of each for public points.
 
-Levels are drawn independently of the records. So teachers of equal parts of all records can be used for every setting
-in which a teacher learns from one group: the first teachers belong to the first group, and so on. Upsampling and levels
-that depend on the class have their own teachers.
+Levels are drawn independently of the records. Teachers of equal parts of all records can therefore be used for every
+setting in which a teacher learns from one group: the first teachers belong to the first group, and so on. Upsampling
+and levels that depend on the class have their own teachers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def taught(name: str, private: Rows | Part, queries: Numbers, parts: list[Intege
     """Return classes `(teachers, queries)` by teachers trained on these rows of the private records.
 
     parts: rows of each teacher.  about: description that determines records and parts, as JSON, for the cache.
-    Predictions are stored for every 25 teachers, so that an interrupted run continues there.
+    Predictions are stored for every 25 teachers, so that an interrupted run resumes there.
     """
     learner, x, y = LEARNERS[name], private.x, private.y
     classes = int(y.max()) + 1
@@ -55,6 +55,6 @@ def taught(name: str, private: Rows | Part, queries: Numbers, parts: list[Intege
 
 
 def one_group(name: str, private: Rows | Part, queries: Numbers, *, seed: int = 0) -> Integers:
-    """Return predictions of teachers of equal parts of all records, whose sizes differ by at most one."""
+    """Return predictions of teachers of equal parts of all records; sizes differ by at most one."""
     parts = np.array_split(np.random.default_rng(seed).permutation(len(private.y)), TEACHERS)
     return taught(name, private, queries, parts, {"equal parts": TEACHERS, "seed": seed})

@@ -1,4 +1,4 @@
-"""Verdicts on printed cells: which are met, which are not, and why; the overview in docs/reproduction.md."""
+"""Verdicts on printed cells: which are met, which are not, and why. Overview in docs/reproduction.md."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ WHY = {
 
 
 def standard_error(row: Row, draws: int = 0, trials: int = 0) -> float:
-    """Return the standard error of the difference of two means, as far as spreads and numbers of runs are known.
+    """Return the standard error of the difference of two means, as far as the spreads and numbers of runs are known.
 
     >>> round(standard_error(Row("labels", 100, 90.0, spread=3.0, here_spread=4.0), draws=16, trials=9), 3)
     1.414
@@ -103,7 +103,7 @@ class Tally:
 
 
 def tallied(table: str, cases: Sequence[Json], *, variant: str | None = None, weaker: bool = False) -> Tally:
-    """Count the printed cells of a table, or of one variant; weaker: by the second ensemble of teachers."""
+    """Count the printed cells of a table or of one variant. weaker: by the second ensemble of teachers."""
     found: list[tuple[Row, str]] = []
     for case in cases:
         if variant is None or case["setting"].endswith(f", {variant}"):
@@ -132,7 +132,7 @@ def judged(table: str, case: Json, row: Row) -> str:
 
 
 def unmeasured() -> Iterable[tuple[str, int, str]]:
-    """Yield printed tables that are not measured: name, number of cells, reason."""
+    """Yield printed tables that are not measured, with the number of cells and the reason."""
     ipate, sgd = published("individualized-pate"), published("individualized-dp-sgd")
     deniability = published("plausible-deniability")
     svhn = "SVHN's images were not available to us"

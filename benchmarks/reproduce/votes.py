@@ -46,7 +46,7 @@ class Votes:
 
         These are the actual predictions if they are known and the plan has as many teachers. Otherwise they are drawn:
         each teacher chooses a class as often as the actual teachers did. Upsampling spreads records over several
-        teachers, so these agree a little more than drawn ones.
+        teachers, so real teachers would agree a little more than drawn ones.
         """
         if self.predictions is not None and plan.teachers == len(self.predictions):
             return self.predictions
@@ -73,13 +73,13 @@ def published_counts(file: str) -> NDArray[Any]:
 
 @cache
 def published_votes(name: str) -> Votes:
-    """Return votes of the 250 teachers of Papernot et al. (2018) on MNIST or Adult; rows are the first test records."""
+    """Return votes of the 250 teachers of Papernot et al. (2018) on MNIST or Adult. Rows are the first test records."""
     counts = published_counts(f"{name}_250_teachers").astype(np.float64)
     return Votes(name, counts, truth_of(name)[: len(counts)])
 
 
 def truth_of(name: str) -> Integers:
-    """Return classes of the catalogue's points that are not private, public ones first."""
+    """Return classes of the catalogue's points that are not private, starting with the public ones."""
     splits = splits_load(name)
     return np.concatenate([splits.public.y, splits.test.y])
 

@@ -1,4 +1,4 @@
-"""Private gradient steps, with each contribution charged to the holder's own account: models, constants, speed.
+"""Private gradient steps, with contributions charged to the holders' own accounts: models, constants, speed.
 
     IPATE_DATA_DIR=… python -m benchmarks.sgd
         [mnist fashion adult cardio support2 diabetes beyond noiseless
@@ -7,7 +7,7 @@
 Tables, photographs and texts that are not in the catalogue are read by benchmarks/sgd/elsewhere.py. Prints tables and
 stores the numbers in benchmarks/results/sgd.json, each part under its name. Stored rows are not measured again; to
 repeat them, remove them from the file. `--quick` uses fewer runs, and stores nothing. Constants were tuned only on
-public points, see docs/sgd.md.
+public points; see docs/sgd.md.
 """
 
 import os

@@ -86,7 +86,7 @@ _FASHION_FILES = {
 
 
 def fashion_load(data_dir: Path) -> Splits:
-    """Return Fashion-MNIST divided like the catalogue's MNIST: private training images, 9,000 public test images.
+    """Return Fashion-MNIST divided like the catalogue's MNIST: training images are private, 9,000 test images public.
 
     It is read from the folder fashion-mnist, or from Debian's package dataset-fashion-mnist.
     """
@@ -109,10 +109,11 @@ _SIDE, _HELD_OUT, _TEST = 32, 5_000, 1_000
 
 
 def cifar10_load(data_dir: Path) -> Splits:
-    """Return CIFAR-10 with 9,000 random public images of the first 45,000 training images; others are private.
+    """Return CIFAR-10 with 9,000 random public images of the first 45,000 training images; the others are private.
 
-    Each private image has one holder. The test: the last 5,000 training images and the first 1,000 test images, the
-    same in every copy. Binary version of the publisher: a byte for the class, then the pixels channel by channel.
+    Each private image has its own holder. The test images are the last 5,000 training images and the first 1,000 test
+    images, which are the same in every copy. This reads the publisher's binary version: a byte for the class, then the
+    pixels channel by channel.
     """
     folder, schema = data_dir / "cifar10", ImageSchema(_SIDE, _SIDE, 3, CIFAR10)
     train, test = (
@@ -137,7 +138,7 @@ _TEXTS, _TEXT_PEOPLE, _MOST_PUBLIC_TEXTS = TextColumn("text", 1000), 4_000, 2_00
 
 
 def sms_load(data_dir: Path) -> Splits:
-    """Return the SMS spam collection, 5,574 messages with a class, a tab, and the message in every line."""
+    """Return the SMS spam collection of 5,574 messages. Each line has a class, a tab and the message."""
     lines = _text_file(data_dir, "SMSSpamCollection").split("\n")
     rows = [line.split("\t", 1) for line in lines if line]
     return _texts([text for _, text in rows], [kind for kind, _ in rows], ("ham", "spam"))
@@ -158,7 +159,7 @@ def _text_file(data_dir: Path, name: str) -> str:
 
 
 def _texts(texts: list[str], kinds: list[str], classes: tuple[str, ...]) -> Splits:
-    """Return texts in random order: public ones, 4,000 with one holder each, and test ones, at least as many."""
+    """Return texts in random order: public ones, 4,000 with one holder each, and at least as many test texts."""
     rows = Rows(_TEXTS.encode(texts), np.array([classes.index(kind) for kind in kinds]))
     rows = rows[np.random.default_rng(0).permutation(len(rows))]
     public = min(_MOST_PUBLIC_TEXTS, (len(rows) - _TEXT_PEOPLE) // 2)
@@ -171,7 +172,7 @@ _PIXELS = 112
 
 
 def encoded(name: str, splits: Splits) -> Splits:
-    """Return the same with each image or text encoded separately, by EfficientNet-Lite0 or MiniLM."""
+    """Return the same data with each image or text encoded separately, by EfficientNet-Lite0 or MiniLM."""
 
     def vectors(of: str, part: Rows) -> Rows:
         about = {"name": f"{name}-{of}", "pixels": _PIXELS, "records": hashlib.sha256(part.x.tobytes()).hexdigest()}

@@ -1,4 +1,4 @@
-"""Parts of `python -m benchmarks.sgd`; every part returns the cells of its table without printing them."""
+"""Parts of `python -m benchmarks.sgd`. Every part returns the cells of its table without printing them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BEYOND = ("sms", "news", "sms-encoder", "news-encoder", "cifar10", "cifar10-enco
 
 
 def mnist(quick: bool) -> Iterator[Cell]:
-    """One round by the rules, private records as holders; five splits of the official test images."""
+    """MNIST: one round by the rules with private records as holders; five splits of the official test images."""
     return _goals("mnist", range(1 if quick else 5))
 
 
@@ -39,22 +39,22 @@ def fashion(quick: bool) -> Iterator[Cell]:
 
 
 def adult(quick: bool) -> Iterator[Cell]:
-    """One round by the rules, private rows as holders; five draws of the noise."""
+    """Adult: one round by the rules with private rows as holders; five draws of the noise."""
     return _goals("adult", [0] * (1 if quick else 5))
 
 
 def cardio(quick: bool) -> Iterator[Cell]:
-    """One round by the rules, 50,000 patients as holders; five draws of the noise."""
+    """Cardio: one round by the rules with 50,000 patients as holders; five draws of the noise."""
     return _goals("cardio", [0] * (1 if quick else 5))
 
 
 def support2(quick: bool) -> Iterator[Cell]:
-    """One round by the rules, 6,105 patients as holders; five draws of the noise."""
+    """SUPPORT2: one round by the rules with 6,105 patients as holders; five draws of the noise."""
     return _goals("support2", [0] * (1 if quick else 5))
 
 
 def diabetes(quick: bool) -> Iterator[Cell]:
-    """One round by the rules, patients as holders; five draws of the noise."""
+    """Diabetes: one round by the rules with patients as holders; five draws of the noise."""
     return _goals("diabetes", [0] * (1 if quick else 5))
 
 
@@ -65,7 +65,7 @@ def beyond(quick: bool) -> Iterator[Cell]:
 
 
 def noiseless(quick: bool) -> Iterator[Cell]:
-    """Logistic regression on the private records, in the coordinates of the rules at ε = 1, 2, 3; no promise."""
+    """Logistic regression on the private records, in the coordinates of the rules at ε = 1, 2, 3, without a promise."""
     for name in ("adult",) if quick else ("support2", "cardio", "diabetes", "adult", "fashion", "mnist", *BEYOND):
         yield {"data": name}, partial(_noiseless, name)
 
@@ -112,7 +112,7 @@ def levels(quick: bool) -> Iterator[Cell]:
 
 
 def speed(quick: bool) -> Iterator[Cell]:
-    """One step: 60,000 holders with a record each, and the same records with 30,000 holders; 200 coordinates."""
+    """One step: 60,000 holders with one record each, and the same records with 30,000 holders; 200 coordinates."""
     for each in (1, 2):
         yield {"records each": each}, partial(_step_time, each, 6_000 if quick else 60_000)
 

@@ -1,4 +1,4 @@
-"""A study of method sgd, variant individual, as in the services, but without a database: plan, steps, model."""
+"""A study of method sgd, variant individual, as the services run it, but without a database: plan, steps, model."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Case:
         return replace(self, records=some, people=len(some), mine=self.mine[kept])
 
     def placed(self, steps: Steps, strength: float) -> Case:
-        """Return the same in the representation that a plan for people of this strength has."""
+        """Return the same in the representation that a plan for people of this strength would have."""
         chosen = steps.placed(self.points, strength).space(self.points)
         if chosen == self.fitted.representation:
             return self
@@ -112,15 +112,14 @@ def _data_dir() -> Path:
 def case_load(name: str, split: int, steps: Steps) -> Case:
     """Return the private records as holders; the 10,000 test images of MNIST and Fashion-MNIST are divided again.
 
-    Adult keeps the split of the catalogue, and so does Diabetes as split 0; for other splits its patients are divided
-    again.
+    Adult keeps the catalogue's split, as does Diabetes for split 0; for other splits, its patients are divided again.
     """
     splits = _divided(name, split)
     return case_of(name, splits.private, splits.public.x, splits.test.x, splits.test.y, steps)
 
 
 def public_load(name: str) -> Case:
-    """Return split 0, judged by all its public points, whose labels are not used otherwise."""
+    """Return split 0 with all its public points as the test; their labels have no other use."""
     splits = _divided(name, 0)
     return case_of(name, splits.private, splits.public.x, splits.public.x, splits.public.y, Steps())
 
@@ -149,7 +148,7 @@ def _divided(name: str, split: int) -> Splits:
 
 
 def _patients_divided(split: int) -> Splits:
-    """Return Diabetes with other private, public and test patients, as many as in the catalogue."""
+    """Return Diabetes with other private, public and test patients, as many of each as in the catalogue."""
     schema = splits_load("diabetes").schema
     rows = read_file(_data_dir() / "diabetes130" / "dataset_diabetes.zip", schema, member="diabetic_data.csv")
     patient = np.unique(np.array(rows.holders), return_inverse=True)[1]
@@ -159,7 +158,7 @@ def _patients_divided(split: int) -> Splits:
 
 
 def rehearsal_load(name: str, split: int, steps: Steps) -> Case:
-    """Return only public points: two thirds as many holders as there are private ones, a third as the test."""
+    """Return only public points, with two thirds as many holders as there are private ones, and a third as the test."""
     splits = splits_load(name)
     people = len(np.unique(np.array(splits.private.holders)))
     fitted = steps.space(splits.public.x).fit(splits.public.x)
@@ -172,7 +171,7 @@ def rehearsal_load(name: str, split: int, steps: Steps) -> Case:
 
 
 def caps_draw(epsilon: float | Sequence[float], holders: int) -> NDArray[np.float64]:
-    """Return `(holders,)` μ²; for several ε, each holder has a random one in the proportions of `SHARES`."""
+    """Return `(holders,)` μ². For several ε, each holder has a random one in the proportions of `SHARES`."""
     values = caps_of(np.atleast_1d(np.asarray(epsilon, np.float64)), DELTA)
     shares = SHARES if len(values) > 1 else (1.0,)
     return values[np.random.default_rng(0).choice(len(values), holders, p=shares)]
@@ -219,8 +218,8 @@ def take(
     """Plan and take all steps of one round with this share of every cap.
 
     caps: `(holders,)` instead of random caps from `epsilon`.  weighted: whether to weight levels by √cap, as planned,
-    or equally until accounts are used up. In a rehearsal a record represents several holders' accounts and counts that
-    often.
+    or equally until accounts are used up. In a rehearsal, a record represents several holders' accounts and is counted
+    that often.
     """
     caps = caps_draw(epsilon, len(case.records)) if caps is None else caps
     copies = case.people / len(case.records)

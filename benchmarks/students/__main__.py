@@ -1,10 +1,10 @@
-"""Students trained on releases, each compared with the same student on true labels of the public points.
+"""Students trained on releases, each compared with the same student trained on true labels of the public points.
 
     IPATE_DATA_DIR=… python -m benchmarks.students [images few_points …] [--quick]
 
 Prints tables and stores the numbers in benchmarks/results/students.json, each part under its name. `--quick` uses fewer
-steps and datasets, and stores nothing. Comparing methods takes long, so stored rows are not measured again; to repeat
-them, remove them from the file. docs/students.md describes how constants were chosen.
+steps and datasets, and stores nothing. Comparing methods takes a long time, so stored rows are not measured again; to
+repeat them, remove them from the file. docs/students.md describes how constants were chosen.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""The methods side by side: the same people, promises, public and test points, and the students of each.
+"""The methods side by side, with the same people, promises, public and test points, and the students of each method.
 
-Every row of these parts is stored as soon as it is measured, so that a stopped run continues where it was.
+Every row of these parts is stored as soon as it is measured, so that a stopped run resumes where it left off.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STUDENTS = {
 
 @dataclass(frozen=True)
 class Study:
-    """Data of a measurement: for MNIST a split of the official test images, for tables the catalogue's split.
+    """Data of a measurement: for MNIST, a split of the official test images; for tables, the catalogue's split.
 
     split: its seed, which is also the seed of the noise.  public: number of public points, None for all. holders:
     number of holders who take part, None for all.  thorough: the student of images, None for the usual one.
@@ -74,7 +74,7 @@ class Study:
 
 
 def splits(quick: bool) -> Iterator[Cell]:
-    """MNIST, random splits of the official test images into 9,000 public and 1,000 test points: every method."""
+    """MNIST with random splits of the official test images into 9,000 public and 1,000 test points; every method."""
     for split in range(1 if quick else 5):
         study = Study("mnist", split)
         yield from _cells(study, (3.0, *IMAGES), neighbours)
@@ -86,7 +86,7 @@ def splits(quick: bool) -> Iterator[Cell]:
 
 
 def thorough(quick: bool) -> Iterator[Cell]:
-    """The thorough student, five splits of MNIST and Fashion-MNIST, with steps for the latter. Hours, or a GPU."""
+    """The thorough student on five splits of MNIST and Fashion-MNIST, with steps for the latter. Hours, or a GPU."""
     for split in range(1 if quick else 5):
         yield from _cells(Study("mnist", split, thorough=True), IMAGES, neighbours)
     for split in range(1 if quick else 5):
@@ -96,7 +96,7 @@ def thorough(quick: bool) -> Iterator[Cell]:
 
 
 def compared(quick: bool) -> Iterator[Cell]:
-    """Adult and Diabetes by patient: every method at every promise, and the results without any promise."""
+    """Adult and Diabetes by patient: every method at every promise, and the results without a promise."""
     for draw in range(1 if quick else 3):
         yield from _cells(Study("adult", draw), TABLES, sgd)
         yield from _cells(Study("diabetes", draw), () if quick else TABLES, linear)
@@ -107,7 +107,7 @@ def compared(quick: bool) -> Iterator[Cell]:
 
 
 def few(quick: bool) -> Iterator[Cell]:
-    """Everyone at ε = 1 with few public points, or few holders."""
+    """Everyone at ε = 1 with few public points or few holders."""
     for name in ("adult",) if quick else ("adult", "mnist"):
         for public in (1_000, 300):
             for method in (neighbours, sgd):
@@ -132,7 +132,7 @@ def neighbours(study: Study, epsilon: Promise) -> Row:
 
 
 def two_rounds(study: Study, epsilon: Promise) -> Row:
-    """Method neighbours, two rounds, with the student that is published in between."""
+    """Method neighbours with two rounds, and the student published in between."""
     teach = teacher(STUDENTS[study.name][0], study.data if study.images else None)
     held = hold(study.data, epsilon, teach, seed=1 + study.split)
     row = {"asked": held.rounds, "release_seconds": sum(one["seconds"] for one in held.rounds)}
@@ -162,9 +162,9 @@ def _steps(study: Study, epsilon: Promise) -> tuple[Row, Model]:
 
 
 def pate(study: Study, epsilon: Promise) -> Row:
-    """Method pate, weighting, 250 teachers: students of the affordable labels, if there are as many as classes."""
+    """Method pate, weighting, 250 teachers: students of the labels it can pay for, if at least as many as classes."""
     data, private = study.data, splits_load(study.name).private
-    # levels are independent of records, so teachers for three levels also serve if all have the same level
+    # levels are independent of records, so teachers for three levels can also be used if all have the same level
     partition, places = teachers.weighted_plan(study.name, LEVELS, data.holders)
     plan, _ = teachers.weighted_plan(study.name, epsilon, data.holders)
     points, order = _points_not_private(study)
@@ -183,7 +183,7 @@ def pate(study: Study, epsilon: Promise) -> Row:
 
 
 def _no_promise(study: Study) -> Row:
-    """Boosted trees and a linear model trained on the private records themselves."""
+    """Boosted trees and a linear model trained directly on the private records."""
     data, case, private = study.data, _case(study), splits_load(study.name).private
     everyone = labelled(np.arange(len(private.x)), private.y, classes=data.classes)
     boosted = teacher("boosting")(private.x, everyone)
@@ -208,14 +208,14 @@ def _learned(study: Study, releases: Releases, *, refine: bool = False) -> Row:
 
 
 def _judged(data: Data, model: Model) -> Row:
-    """Return the scores of `judged`; for tables, also on public and test points together."""
+    """Return the scores of `judged`; for tables, also those on public and test points together."""
     if data.name in ("mnist", "fashion"):
         return judged(data, model)
     return judged(data, model) | _scores(data, model.predict_proba(data.x), model.predict_proba(data.test_x))
 
 
 def _scores(data: Data, public: np.ndarray, test: np.ndarray) -> Row:
-    """Return accuracy and area under the curve on the test points, and on all that are not private."""
+    """Return the accuracy and area under the curve on the test points, and on all points that are not private."""
     row = {}
     both = np.concatenate([test, public]), np.concatenate([data.test_truth, data.truth])
     for where, (probabilities, truth) in {"": (test, data.test_truth), "_all": both}.items():

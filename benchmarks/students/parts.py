@@ -1,4 +1,4 @@
-"""Parts of `python -m benchmarks.students`; every part yields rows for its table without printing them."""
+"""Parts of `python -m benchmarks.students`. Every part yields rows for its table without printing them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEVELS = (1.0, 2.0, 3.0)
 
 
 def teacher(name: str, data: Data | None = None, **parameters: Any) -> Teach:
-    """Return the training of the student of this name; with `data`, from refined releases."""
+    """Return a function that trains the student of this name; with `data`, on refined releases."""
 
     def teach(points: np.ndarray, releases: Releases) -> Model:
         read = releases if data is None else refine(data.public, releases, seed=1)
@@ -32,7 +32,7 @@ def teacher(name: str, data: Data | None = None, **parameters: Any) -> Teach:
 
 
 def judged(data: Data, model: Model) -> dict[str, Any]:
-    """Return accuracy on test points and on public points, whose true labels no student saw, and test log loss."""
+    """Return accuracy on test points and on public points (whose true labels no student saw), and test log loss."""
     from sklearn.metrics import roc_auc_score
 
     probabilities, public = model.predict_proba(data.test_x), model.predict_proba(data.x)
@@ -73,7 +73,7 @@ def true_labels(data: Data) -> Releases:
 
 
 def images(quick: bool) -> Rows:
-    """MNIST: consistency training on one round and on two, compared with true labels of the public points."""
+    """MNIST: consistency training on one round and on two, compared with training on true public labels."""
     data = data_split("mnist")
     parameters = {"steps": 100} if quick else {}
     teach = teacher("consistency", data, **parameters)
@@ -99,7 +99,7 @@ def few_points(quick: bool) -> Rows:
 
 
 def few_people(quick: bool) -> Rows:
-    """MNIST with only the first holders, all public points in one round."""
+    """MNIST with only the first holders and all public points in one round."""
     everyone = data_split("mnist")
     parameters = {"steps": 100} if quick else {}
     cells = [(epsilon, holders) for epsilon in (1.0, 0.25, 3.0, 0.1) for holders in (300, 1_000, 3_000, 10_000)]

@@ -1,4 +1,4 @@
-"""Releases of method neighbours to train students: data with random splits, one round or two."""
+"""Releases of method neighbours for training students: data with random splits, and one round or two."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ TUNED_SHARE = 2 / 9
 
 
 def split_order(name: str, points: int, seed: int) -> NDArray[np.int64]:
-    """Return the order in which the points that are not private become public and then test points."""
+    """Return the order in which the points that are not private become public points, then test points."""
     # Diabetes is already split by patient, and patients have several records
     return np.arange(points) if name == "diabetes" else np.random.default_rng(seed).permutation(points)
 
 
 @cache
 def data_split(name: str, seed: int = 0, public: int | None = None, tuning: bool = False) -> Data:
-    """Return a dataset whose public and test points are drawn again from all that are not private.
+    """Return a dataset whose public and test points are drawn again from all points that are not private.
 
     public: number of public points, None for all.  tuning: whether some of the public points replace the test points,
     which are then not used.
@@ -84,7 +84,7 @@ def hold(
     caps: NDArray[np.float64] | None = None,
     seed: int = 1,
 ) -> Held:
-    """Ask about all public points: in two rounds if there is a student to `teach` in between, otherwise in one.
+    """Ask about all public points, in two rounds if there is a student to `teach` in between, otherwise in one.
 
     radius_share, sigma: replace the plan for the first round.  caps: `(holders,)` instead of random caps from
     `epsilon`.

@@ -1,4 +1,4 @@
-"""Rows of several splits or draws combined into one: mean, lowest and highest."""
+"""Rows of several splits or draws combined into one: mean, lowest and highest value."""
 
 from __future__ import annotations
 

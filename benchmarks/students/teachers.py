@@ -36,7 +36,7 @@ _KEY = b"benchmark"
 
 @dataclass(frozen=True, eq=False)
 class TrainedStudent:
-    """Classes `(teachers, points)` of all points that are not private, and processor seconds for them."""
+    """Classes `(teachers, points)` of all points that are not private, and processor seconds for predicting them."""
 
     predictions: NDArray[np.integer]
     seconds: float
@@ -44,7 +44,7 @@ class TrainedStudent:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Labels released until the first account is used up; points: points put to the vote, with or without an answer."""
+    """Labels released until the first account is used up. points: points put to the vote, with or without an answer."""
 
     releases: Releases
     points: int
@@ -110,7 +110,7 @@ def teach(
 
 
 def vote(name: str, plan: Plan, predictions: NDArray[np.integer], classes: int, *, seed: int) -> Answers:
-    """Put points to the vote in their order until the next answer might cost a group more than its cap.
+    """Put points to the vote in order, until the next answer might cost a group more than its cap.
 
     An account pays for a check of every point and for every answer; neither depends on the votes.
     """

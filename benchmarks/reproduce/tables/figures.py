@@ -1,4 +1,4 @@
-"""Figures 1 and 3 of Individualized PATE as numbers."""
+"""Figures 1 and 3 of Individualized PATE, as numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def figure1(quick: bool) -> Iterator[Case]:
 
 
 def figure3(quick: bool) -> Iterator[Case]:
-    """MNIST: by which factor a group with a larger weight spends more ε."""
+    """MNIST: the factor by which a group with a larger weight spends more ε."""
     for ratio in RATIOS[::2] if quick else RATIOS:
         yield Case(f"sensitivity {ratio:g} times as large", (SEED,), partial(_ratio, ratio))
 
@@ -86,5 +86,5 @@ def _ratio(ratio: float) -> Sequence[Row]:
 def _epsilon(costs: QueryCosts, answered: np.ndarray, queries: int) -> float:
     spent = costs.check[:queries].sum(axis=0) + costs.label[:queries][answered[:queries]].sum(axis=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # orders of the paper, whose last may be the best
+        warnings.simplefilter("ignore")  # orders of the paper, of which the last may be the best
         return float(epsilon_from_rdp(spent, DELTA, PAPER_ORDERS, "classic")[0])

@@ -21,7 +21,7 @@ from benchmarks.students.study import hold
 DELTA, SEED = 1e-5, 1
 STUDENTS = {"mnist": "consistency", "adult": "boosting"}
 MEASURED = Path(__file__).resolve().parents[2] / "results" / "students.json"
-QUICK = "digits"  # included in scikit-learn
+QUICK = "digits"  # comes with scikit-learn
 
 
 def measured_elsewhere() -> dict[str, dict[str, float]]:
@@ -41,7 +41,7 @@ def measured_elsewhere() -> dict[str, dict[str, float]]:
 
 
 def cases(others: Iterable[Callable[[bool], Iterable[Case]]], quick: bool) -> Iterator[Case]:
-    """Yield one case for all promises in cases of the other tables; quick: digits at ε = 1, 2, 3 instead."""
+    """Yield one case for all promises in cases of the other tables; if quick, digits at ε = 1, 2, 3 instead."""
     promises = [Promises(QUICK, (1.0, 2.0, 3.0), SHARES)]
     if not quick:
         known = measured_elsewhere()
@@ -52,7 +52,7 @@ def cases(others: Iterable[Callable[[bool], Iterable[Case]]], quick: bool) -> It
 
 
 def _rows(promises: Promises) -> Sequence[Row]:
-    """Measure one round by the planner, with every cap in full."""
+    """Measure one round by the planner, using every cap in full."""
     if promises.data != QUICK:
         data_dir()
     data = data_load(promises.data)

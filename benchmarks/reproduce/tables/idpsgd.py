@@ -31,7 +31,7 @@ SIGNIFICANT = 0.05
 
 
 def table5(quick: bool) -> Iterator[Case]:
-    """Tables 4 and 5: the noise multiplier with which a run spends the promises; quick: Table 4, ε = 1 for all."""
+    """Tables 4 and 5: the noise multiplier with which a run spends the promises. Quick: Table 4, ε = 1 for all."""
     setup = published("individualized-dp-sgd")["setup"]
     printed = {f"{data} standard 100": run for data, run in setup["table4"].items()}
     for name, run in (printed if quick else printed | setup["table5_tuned"]).items():
@@ -66,7 +66,7 @@ def _renyi_cost(steps: int) -> Cost:
 
 
 def table6(quick: bool) -> Iterator[Case]:
-    """Parameters computed by the methods at ε = 1, 2, 3 from those of Table 4; quick: CIFAR-10, one division."""
+    """Parameters computed by the methods at ε = 1, 2, 3 from those of Table 4. Quick: CIFAR-10, one division."""
     paper = published("individualized-dp-sgd")
     for data, run in paper["setup"]["table4"].items():
         for shares, known in paper["table6_parameters"][data].items():
@@ -99,7 +99,7 @@ def _parameters(run: Run, holders: int, named: str, known: dict[str, Any]) -> li
 def table10(quick: bool) -> Iterator[Case]:
     """Figure 2 and Table 10: LiRA between people at ε = 10 and at ε = 20, from results of `benchmarks.attacks`.
 
-    There are no verdicts, because data and models differ from the printed ones.
+    There are no verdicts, because the data and models differ from the printed ones.
     """
     paper = published("individualized-dp-sgd")
     tests = sum(p < SIGNIFICANT for _, p in paper["table10_lira_t_tests"])
@@ -121,7 +121,7 @@ def table10(quick: bool) -> Iterator[Case]:
 
 
 def table11(quick: bool) -> Iterator[Case]:
-    """MNIST: students of Individualized PATE, with which the paper compares its own method."""
+    """MNIST: students of Individualized PATE, which the paper compares with its own method."""
     printed = published("individualized-dp-sgd")["table11_ipate"]["MNIST"]
     promises, seeds = Promises("mnist", (1.0,)), ipate.SEEDS["mnist"][:1]
     yield Case("everybody at 1, PATE", seeds, partial(_student, promises, "PATE", seeds, *printed["PATE"]), promises)
@@ -163,7 +163,7 @@ def table12(quick: bool) -> Iterator[Case]:
 
 
 def _divided(part: str, known: Callable[[str, str], Known]) -> Iterator[Case]:
-    """Yield one case for each variant and division with a printed number: its runs with the most steps."""
+    """Yield one case for each variant and division with a printed number, from its runs with the most steps."""
     settings: dict[tuple[str, str], list[Run]] = {}
     for run in _runs(part):
         shares = "/".join(f"{100 * share:g}" for share in run["shares"])

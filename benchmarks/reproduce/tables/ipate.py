@@ -74,7 +74,7 @@ def table9(quick: bool) -> Iterator[Case]:
 
 
 def thesis(table: str, name: str, what: str, quick: bool) -> Iterator[Case]:
-    """ε = 1 with 1.5, 2, 3, 5 for 25, 50, 75 % of the records: `what` is labels or student."""
+    """ε = 1, with 1.5, 2, 3, 5 for 25, 50, 75 % of the records. `what` is labels or student."""
     return _cells("personalizing-pate-thesis", table, name, what, quick)
 
 
@@ -157,7 +157,7 @@ class Voted:
 
 
 def _voted(promises: Promises, variant: str, seeds: Sequence[int]) -> Voted:
-    """Return the vote by the paper's accounting, once for each seed, and by accounts if real runs offer the variant."""
+    """Return the vote by the paper's accounting, once for each seed, and by the accounts if real runs offer it."""
     second = SECOND.get(promises.data)
     return Voted(
         _tally(promises.data, promises, variant, seeds, _by_paper),
@@ -172,7 +172,7 @@ def _tally(ensemble: str, promises: Promises, variant: str, seeds: Sequence[int]
 
 
 def _taught(ensemble: str, promises: Promises, variant: str, seeds: Sequence[int]) -> Json:
-    """Return the test accuracy in per cent of students trained on the released labels, of the teachers' kind.
+    """Return the test accuracy in per cent of students of the teachers' kind, trained on the released labels.
 
     For MNIST there are no students of the accounts' labels.
     """
@@ -227,12 +227,12 @@ def _right(name: str, counted: Counted, seed: int) -> float:
 
 
 def _seeds(name: str, what: str, quick: bool) -> tuple[int, ...]:
-    """Return seeds; MNIST's students have only the first, because they take long."""
+    """Return the seeds. MNIST's students have only the first one, because they take long."""
     return SEEDS[name][:1] if quick or (name, what) == ("mnist", "student") else SEEDS[name]
 
 
 def _budget(named: str) -> float:
-    """Return ε of “ln 8” or “1.5”."""
+    """Return the ε written as “ln 8” or “1.5”."""
     return math.log(float(named.removeprefix("ln "))) if named.startswith("ln ") else float(named)
 
 

@@ -41,7 +41,7 @@ def moments_epsilon(votes: NDArray[np.float64], gamma: float, sensitivity: float
     """Return ε of labels by LNMax: Theorem 3, eight moments."""
     cost = lnmax_rdp(votes, gamma, sensitivity=sensitivity, orders=MOMENTS, method="data_dependent").sum(axis=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # eight moments are few, so the last is the best
+        warnings.simplefilter("ignore")  # eight moments are few, so the last one is the best
         return float(epsilon_from_rdp(cost, DELTA, MOMENTS, "classic")[0])
 
 
@@ -50,12 +50,12 @@ def accounts_epsilon(labels: int, gamma: float, teachers_per_holder: int = 1) ->
     charge = labels * lnmax_charge(1.0, gamma, teachers_per_holder)
     try:
         return epsilon_of(charge, DELTA)
-    except (ValueError, OverflowError):  # so large that rounding, which takes a part of δ, would use all of it
+    except (ValueError, OverflowError):  # so large that rounding, which takes part of δ, would use all of it
         return float(gdp_epsilon(math.sqrt(charge), DELTA))
 
 
 def figure4(quick: bool) -> Iterator[Case]:
-    """MNIST: 100 queries, the student's own, and 1,000."""
+    """MNIST: 100 queries, the student's own queries, and 1,000."""
     for gamma in (0.1, 0.05):
         yield Case(f"MNIST, the student's 100 queries, γ {gamma}", (), partial(_student_queries, gamma))
     for gamma in (0.1, 0.05):
@@ -71,7 +71,7 @@ def adult(quick: bool) -> Iterator[Case]:
 
 
 def diabetes(quick: bool) -> Iterator[Case]:
-    """Diabetes: holders are patients; and the claim from dividing by records."""
+    """Diabetes: with patients as holders, and the claim based on dividing by records."""
     yield Case("divided by patient, γ 0.05", SEEDS, _by_patient)
     yield Case("divided by record, γ 0.05", SEEDS, _by_record)
     yield Case("no privacy: one forest on all private records", (0,), partial(_no_privacy, "diabetes", None))

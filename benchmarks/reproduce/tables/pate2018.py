@@ -17,7 +17,7 @@ DELTA, SIGMA = 1e-5, 40.0
 ORDERS = np.concatenate([np.arange(2, 100.5, 0.5), np.geomspace(100, 500, 100)[1:]])
 """Orders of the authors' script, smooth_sensitivity_table.py."""
 
-# Queries, T, σ_T of the authors' generate_table.sh; published: answered, ε before, ε published and its deviation.
+# Queries, T, σ_T from the authors' generate_table.sh; published: answered, ε before, ε published and its deviation.
 SETTINGS = {
     "mnist": (640, 200.0, 150.0, (282.72, 1.9988, 2.516, 0.385)),
     "adult": (1_500, 300.0, 200.0, (None, None, 2.086, 0.263)),
@@ -25,14 +25,14 @@ SETTINGS = {
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Yield one case for each of the two datasets; every holder at ε = 2 for comparison."""
+    """Yield one case for each of the two datasets, with every holder at ε = 2 for comparison."""
     for name, (queries, threshold, deviation, _) in SETTINGS.items():
         setting = f"{name}, {queries:,} queries, T {threshold:g}, σ_T {deviation:g}, σ {SIGMA:g}"
         yield Case(setting, (), partial(_rows, name), Promises(name, (2.0,)))
 
 
 def _rows(name: str) -> Sequence[Row]:
-    """Return expected answers and ε."""
+    """Return the expected number of answers, and ε."""
     queries, threshold, deviation, (answered, before, mean, spread) = SETTINGS[name]
     votes = published_counts(f"{name}_250_teachers")[:queries]
     found = published_epsilon(

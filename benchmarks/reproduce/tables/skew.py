@@ -1,4 +1,4 @@
-"""Individualized PATE if only one class has larger budgets: the effect on teachers, votes and students."""
+"""Individualized PATE if only one class has larger budgets: the effects on teachers, votes and students."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _cases(quick: bool, table: str, rows: Callable[[Json, Any], Sequence[Row]]) 
 
 
 def _factor(larger: str) -> int:
-    """Return the factor of the larger budget's exponential: 4 for “ln 8”."""
+    """Return the exponential of the larger budget divided by that of the smaller: 4 for “ln 8”."""
     return int(larger.removeprefix("ln ")) // 2
 
 
@@ -77,7 +77,7 @@ def _measured(cell: Cell, known: Any, rows: Callable[[Json, Any], Sequence[Row]]
 
 
 def _votes(found: Json, known: dict[str, float | None]) -> Sequence[Row]:
-    """Return labels of the points that the vote would answer, as printed, and the most voted classes of all."""
+    """Return the labels of the points that the vote would answer, as printed, and the most voted classes of all."""
     return [*_by_class("answers", found, known), *_by_class("votes", found, dict.fromkeys(CLASSES))]
 
 

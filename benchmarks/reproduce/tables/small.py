@@ -1,4 +1,4 @@
-"""A group too small for its own teacher: with every variant, merged, left out, hybrid, and with every holder's vote.
+"""A group too small for its own teacher: every variant with the group merged, left out or hybrid; every holder's vote.
 
 Teachers of one group need enough holders to learn from. The planner merges a group that has too few into the next
 stricter one, or leaves it out; upsampling mixes all groups, and every holder's vote has no groups. A hybrid (thesis,
@@ -21,7 +21,7 @@ COMPARED = ("PATE", "upsampling", "weighting", LEFT_OUT, HYBRID)
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """The strictest group small, then the most generous one, next to one or two others."""
+    """Yield cases with the strictest group small, then the most generous one, next to one or two others."""
     seeds = SEEDS[:1] if quick else SEEDS
     for share in SHARES[:1] if quick else SHARES:
         for epsilons, shares in ((STRICT, (share, 1 - share)), (GENEROUS, (1 - share, share))):
