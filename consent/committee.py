@@ -145,7 +145,7 @@ def _deadlines(study: Study, form: ConsentForm | None) -> Iterator[Deadline]:
     if form is not None and form.valid_until is not None and form.valid_until >= today:
         yield Deadline(form.valid_until, _("last day on which consents to the current form are valid"))
     if study.retention_until is not None and not study.is_closed:
-        yield Deadline(study.retention_until, _("last day of the records, after which the study is closed"))
+        yield Deadline(study.retention_until, _("last day the records are kept, after which the study is closed"))
 
 
 def _history(study: Study, remarks: list[Remark], conflicts: list[ConflictOfInterest]) -> Iterator[CommitteeAct]:

@@ -90,8 +90,9 @@ TOO_SURE = gettext_noop(
 #: Scale of log probabilities below which the uncalibrated model counts as overconfident.
 _TOO_SURE_SCALE = 0.8
 CORRECTED = gettext_noop(
-    "After learning, the model was too sure of itself. Labelled public points have corrected that: log probabilities "
-    "are multiplied by %(scale).2f. If people differ from these points, probabilities may still be too high."
+    "After learning, the model was too sure of itself. This was corrected using labelled public points: log "
+    "probabilities are multiplied by %(scale).2f. If people differ from these points, probabilities may still be too "
+    "high."
 )
 
 

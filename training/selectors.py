@@ -241,7 +241,7 @@ def run_reason(run: Run) -> str:
     return run.message or without_model(run) or reason
 
 
-_UNPUBLISHED = gettext_noop("This run has a model and did not publish it.")
+_UNPUBLISHED = gettext_noop("This run has a model but did not publish it.")
 
 
 def without_model(run: Run) -> str:

@@ -126,7 +126,7 @@ class Study(Recorded):
         _("how long"), blank=True, help_text=_("How long the records are kept for this study, and what happens then.")
     )
     retention_until = models.DateField(
-        _("last day of the records"),
+        _("last day the records are kept"),
         null=True,
         blank=True,
         help_text=_(

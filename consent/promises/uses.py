@@ -190,7 +190,8 @@ class Result:
             case _:
                 text = _(
                     "Measured on %(points)s test records: given two records with different answers, it correctly "
-                    "identifies the one with the yes in about %(number)d of 100 cases. Guessing would be right in 50."
+                    "identifies the one whose answer is yes in about %(number)d of 100 cases. Guessing would be "
+                    "right in 50."
                 )
         return text % values
 

@@ -372,8 +372,8 @@ def consent_form_check(
         raise ValidationError(
             {
                 "facts": _(
-                    "The last day of the records was promised, so it can only be moved earlier. For a later day, "
-                    "create a new study."
+                    "People were promised that their records are kept no longer than until this day, so it can only "
+                    "be moved earlier. For a later day, create a new study."
                 )
             }
         )

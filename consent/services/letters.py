@@ -292,7 +292,7 @@ def logo_read(content: bytes) -> str:
         ValidationError: the file is not a PNG, or is too large.
     """
     wrong = ValidationError(
-        _("The logo must be a PNG picture of at most 500 kB, and at most 1,600 pixels wide or high.")
+        _("The logo must be a PNG image of at most 500 kB, and at most 1,600 pixels wide and high.")
     )
     if len(content) > MOST_BYTES:
         raise wrong

@@ -211,7 +211,7 @@ def _proposer_check(study: Study, role: str, acting_user: AbstractBaseUser | Non
 def _waiting_check(study: Study, proposal: RoleChange) -> None:
     """Refuse a proposal that is already decided. Raises ValidationError."""
     if proposal not in selectors.role_changes_waiting(study):
-        raise ValidationError(_("This proposal is no longer waiting. See the log for the outcome."))
+        raise ValidationError(_("This proposal is no longer pending. See the log for the outcome."))
 
 
 def _others_check(membership: Membership) -> None:

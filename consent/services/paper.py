@@ -171,7 +171,7 @@ def scan_problem(name: str, content: bytes) -> str:
     if len(content) > LARGEST_SCAN:
         return _("%(name)s is larger than 20 MB. Scan it at a lower resolution.") % {"name": name}
     if not any(content.startswith(start) for start in SCANS):
-        return _("%(name)s is not a PDF, PNG or JPEG file. Scan it as one of these.") % {"name": name}
+        return _("%(name)s is not a PDF, PNG or JPEG file. Scan the document in one of these formats.") % {"name": name}
     return ""
 
 

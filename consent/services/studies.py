@@ -138,14 +138,14 @@ def study_update(*, study: Study, acting_user: AbstractBaseUser | None = None, *
         raise ValidationError({name if name in fields else "translations": message for name in changed})
     if is_study_fixed(study) and fields.get("delta", study.delta) != study.delta:
         message = _(
-            "A consent form and an ε policy are in force. Data holders decide on this δ, so it can no longer be "
-            "changed. Create a new study instead."
+            "A consent form and an ε policy are in force. Data holders base their decisions on this δ, so it can no "
+            "longer be changed. Create a new study instead."
         )
         raise ValidationError({"delta": message})
     if is_study_fixed(study) and any(_harm(draft).get(code) != text for code, text in _harm(study).items()):
         message = _(
-            "A consent form and an ε policy are in force. Data holders decide on this text and this δ, so they can "
-            "no longer be changed. Create a new study instead."
+            "A consent form and an ε policy are in force. Data holders base their decisions on this text and this δ, "
+            "so they can no longer be changed. Create a new study instead."
         )
         raise ValidationError({"harm": message})
     for name, value in fields.items():

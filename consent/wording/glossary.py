@@ -38,8 +38,8 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
             "Imagine 100 guesses between two answers that are equally likely beforehand. One question is whether a "
             "person took part. Another, for someone who knows that they did, is which of two possible sets of "
             "records is theirs. Tossing a coin would be right 50 times. The number is an upper limit on how many "
-            "guesses could be right, even if the guesser knows everything else. Someone with other reasons to "
-            "believe one answer starts closer to it."
+            "guesses could be right, even if the guesser knows everything else. Someone who already has reasons to "
+            "believe one answer does not start at 50."
         ),
     ),
     "model": (
@@ -52,8 +52,9 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "vote": (
         _("Vote"),
         _(
-            "Records, or small models that learned from them, say what they see in a public example. Their answers "
-            "are counted and random noise is added. Only results from these noisy counts are passed on."
+            "Small models that learned from people's records, or the records themselves, each give an answer about a "
+            "public example. The answers are counted and random noise is added. Only results from these noisy counts "
+            "are passed on."
         ),
     ),
     "noise": (
@@ -121,8 +122,8 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "public": (
         _("Public points"),
         _(
-            "Rows or pictures that do not belong to anyone in the study. People's records answer questions about "
-            "them, so anyone may see them."
+            "Rows or pictures that do not belong to anyone in the study, so anyone may see them. People's records "
+            "are used to answer questions about them."
         ),
     ),
     "student": (_("Student"), _("The published model. It learns only from releases, never from people's records.")),

@@ -46,7 +46,7 @@ _DONE = {
     "email_deleted": _("%(email)s was removed."),
     "primary_email_set": _("Emails now go to this address."),
     "unverified_primary_email": _("Confirm this address first: open the link in the email we sent to it."),
-    "cannot_delete_primary_email": _("This address gets your emails. Choose another one for them first."),
+    "cannot_delete_primary_email": _("Your emails go to this address. Choose another address for them first."),
     "password_changed": _("Your password has been changed. Other devices have to sign in again."),
     "password_set": _("Password set."),
     "totp_activated": _("Authenticator app set up."),

@@ -103,8 +103,8 @@ def _levels(study: Study) -> Section:
     if policy is None:
         return Section(_("Levels and odds"), [_("No ε policy is in force, so people cannot decide yet.")])
     message = _(
-        "The largest number of guesses in 100 that can be right, given everything that is ever released, for someone "
-        "who knows everything else and for whom both answers were equally likely beforehand. δ is %(delta)s."
+        "How many of 100 guesses can be right at most, given everything that is ever released, if the guesser knows "
+        "everything else and considers both answers equally likely beforehand. δ is %(delta)s."
     )
     rows = [
         [

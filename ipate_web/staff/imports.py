@@ -304,7 +304,7 @@ class ImageForm(_SchemaForm):
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
         if (data.get("centre") is None) != (data.get("span") is None):
-            self.add_error("span", gettext_lazy("Enter both centre and width of the window, or neither."))
+            self.add_error("span", gettext_lazy("Enter both the centre and the width of the window, or neither."))
         return data
 
     def document(self) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class InvitationsForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}),
     )
     open_places = forms.IntegerField(
-        label=gettext_lazy("Open places"),
+        label=gettext_lazy("Open invitations"),
         required=False,
         initial=0,
         min_value=0,
@@ -146,7 +146,7 @@ class InvitationsForm(forms.Form):
         help_text=gettext_lazy("Use this if a letter got lost. The old link will stop working."),
     )
 
-    different = forms.BooleanField(label=gettext_lazy("The similar ones are different people"), required=False)
+    different = forms.BooleanField(label=gettext_lazy("Similar pseudonyms belong to different people"), required=False)
 
     def __init__(self, data: Any = None, *, study: Study) -> None:
         super().__init__(data)
@@ -162,8 +162,8 @@ class InvitationsForm(forms.Form):
         if not self.errors and not 0 < len(pseudonyms) + places <= AT_ONCE:
             raise ValidationError(
                 gettext_lazy(
-                    "Enter a pseudonym or an open place, at most %(most)d in total. The command “invite” can create "
-                    "more."
+                    "Enter pseudonyms or a number of open invitations, at most %(most)d in total. The command "
+                    "“invite” can create more."
                 )
                 % {"most": AT_ONCE}
             )
@@ -179,7 +179,8 @@ class InvitationsForm(forms.Form):
             self.fields["different"] = self._asked
         if groups and not self.data.get("different"):
             message = gettext_lazy(
-                "Some new pseudonyms are similar to others. Correct them, or confirm that they are different people."
+                "Some new pseudonyms are similar to others. Correct them, or confirm that they belong to different "
+                "people."
             )
             self.add_error("pseudonyms", [str(message), *look_alikes_text(groups)])
 

@@ -103,7 +103,7 @@ class PaperConsentForm(forms.Form):
     weaker = forms.BooleanField(
         label=gettext_lazy("They ticked the box to accept weaker protection than they were promised"),
         required=False,
-        help_text=gettext_lazy("Otherwise people who were promised more keep that promise."),
+        help_text=gettext_lazy("Otherwise, people keep any stronger protection they were promised."),
     )
     authority = forms.ChoiceField(
         label=gettext_lazy("Right of the person who decided"),

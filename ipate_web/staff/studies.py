@@ -46,7 +46,7 @@ _A_PAGE = 20
 class ClosingForm(ReasonForm):
     """Form for closing a study: the reason, and the last day of its private records."""
 
-    erase_after = DayField(label=gettext_lazy("Last day of the private records"))
+    erase_after = DayField(label=gettext_lazy("Last day the private records are kept"))
 
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -71,7 +71,10 @@ class EncoderProcess:
             if not 1 <= self.width <= MOST_NUMBERS:
                 problem = Sentence(_("The encoder's vectors have %(width)s numbers."), width=self.width)
                 raise EncoderError(
-                    problem, Sentence(_("Choose an encoder with 1 to %(most)s."), most=f"{MOST_NUMBERS:,}")
+                    problem,
+                    Sentence(
+                        _("Choose an encoder whose vectors have 1 to %(most)s numbers."), most=f"{MOST_NUMBERS:,}"
+                    ),
                 )
             self._running = self._running.pop_all()
 

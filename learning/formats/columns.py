@@ -476,7 +476,7 @@ class NumericColumn(_Column):
             return Sentence(_("“%(value)s” is not finite."), value=shown(value)), self._remedy
         remedy = self._remedy
         if has_thousands(value):
-            remedy = _("Write it without a comma between thousands, and with a point before decimals.")
+            remedy = _("Write it without thousands separators and with a decimal point.")
         elif _DECIMAL_COMMA.fullmatch(str(value)):
             remedy = _("Declare “decimal”: “,” in the schema.")
         return Sentence(_("“%(value)s” is not a number."), value=shown(value)), remedy

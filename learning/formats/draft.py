@@ -599,8 +599,8 @@ _PERHAPS = _(
     "%(column)s: “%(word)s” may be a value, or mean that the value is unknown. If it is unknown, declare it as missing."
 )
 _THOUSANDS = _(
-    "%(column)s: “%(mark)s” in %(count)d cells (first: row %(row)d) may separate thousands or be a decimal mark. Save "
-    "the column without marks between thousands."
+    "%(column)s: “%(mark)s” in %(count)d cells (first: row %(row)d) may be a thousands separator or a decimal mark. "
+    "Save the column without thousands separators."
 )
 _ONCE = _("%(column)s: one class occurs in a single row (row %(row)d).")
 OF_VALUES = frozenset((_ONE_NEGATIVE, _NEGATIVE, _PERHAPS, _ONCE))

@@ -92,7 +92,7 @@ def test_a_backup_that_an_earlier_restore_gave_up_is_named_as_such(tmp_path: Pat
     restore(before)
     settle(study, "--share", "0.3")
     restore(given_up)
-    with pytest.raises(CommandError, match="The journal was lost or is older, or the"):
+    with pytest.raises(CommandError, match="Either the journal was lost or is older, or"):
         settle(study)
     settle(study, "--decisions-entered")
     assert list(study_faults(study)) == [] and share_free(study) < 1e-6 < spent

@@ -126,7 +126,7 @@ def test_a_study_opens_only_with_an_example_of_harm() -> None:
     services.epsilon_policy_approve(policy=policy, acting_user=user_create("conrad"))
     study.refresh_from_db()
     assert committee_state(study).is_open
-    with pytest.raises(ValidationError, match="Data holders decide on this"):
+    with pytest.raises(ValidationError, match="Data holders base their decisions on this"):
         services.harm_write(study=study, acting_user=carla, texts={"en": "Nothing happens."})
     bilingual = factories.study_create("bilingual", harm="", languages=["en", "de"])
     for german, says in (("", "Deutsch"), ("x" * 241, "at most 240")):

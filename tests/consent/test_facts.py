@@ -144,7 +144,7 @@ def test_the_promised_last_day_only_comes_earlier_and_the_contact_just_changes(d
     study = factories.study_create(retention_until=timezone.localdate() + timedelta(days=100))
     factories.form_publish(study, TYPO)
     for later in ((timezone.localdate() + timedelta(days=200)).isoformat(), None):
-        with pytest.raises(ValidationError, match="The last day of the records was promised,"):
+        with pytest.raises(ValidationError, match="People were promised that their records"):
             factories.form_publish(study, TYPO, Renewal.REQUIRED, facts=facts_of(study) | {"retention_until": later})
     factories.form_publish(study, TYPO, facts=facts_of(study) | {"contact": "new@example.org"})
     study.refresh_from_db()

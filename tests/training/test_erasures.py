@@ -150,7 +150,7 @@ def test_holder_decides_on_erasure_and_a_new_consent_keeps_what_is_left(django_c
     withdraw(second, django_capture_on_commit_callbacks)
     assert first.pk in owners_of(private(study)) and second.pk not in owners_of(private(study))
     page = text(as_(user).get(f"/my/{study.slug}/choice/"))
-    assert "you told us to keep your records stored" in page
+    assert "you asked us to keep your records" in page
     assert "None of your records are stored here." not in page
 
     with pytest.raises(ValidationError, match="Withdraw first"):

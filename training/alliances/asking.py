@@ -320,7 +320,7 @@ class SiteAsking(JointAsking):
         document = question.document
         if self.question_of(question.joint, current, document.number, document.participants) != document:
             raise Refused(
-                gettext_noop("The hub has asked something that does not follow from the plan and its releases.")
+                gettext_noop("The hub has asked a question that does not follow from the plan and the releases so far.")
             )
 
     def _endorse(self, run: Run, current: Round, entry: JointQuestion) -> None:

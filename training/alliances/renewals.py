@@ -90,7 +90,7 @@ def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseU
             _("Keys can only be replaced at the hub of an alliance that is signed and has not ended.")
         )
     if alliance.renewal:
-        raise ValidationError(_("A key is already waiting to be replaced. Confirm it, or discard it."))
+        raise ValidationError(_("A key replacement is already pending. Confirm it, or discard it."))
     row = AllianceSite.objects.filter(alliance=alliance, name=site, left_at=None).first()
     if row is None:
         raise ValidationError({"site": _("The alliance has no such site.")})
@@ -149,7 +149,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
     alliance = _held(alliance)
     waiting = renewals_waiting(alliance)
     if alliance.left_at is not None or not waiting or waiting[-1].fingerprint != new_fingerprint or not new_fingerprint:
-        raise ValidationError(_("No such key is waiting here. Check again which key is waiting."))
+        raise ValidationError(_("No such key is pending here. Check again which key is pending."))
     try:
         before = alliance_verify(alliance)
         if alliance.is_hub:

@@ -236,7 +236,7 @@ def points_content(alliance: Alliance) -> bytes:
 # --- The model of the hub ---------------------------------------------------------------------------------------------
 
 
-_WAITS = gettext_noop("Everything is answered. Waiting for the hub's model.")
+_WAITS = gettext_noop("All questions are answered. Waiting for the hub's model.")
 _NOT_OURS = gettext_noop("The hub's model cannot be used: %(why)s")
 
 

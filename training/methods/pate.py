@@ -348,7 +348,7 @@ class Pate(EngineMethod):
         wish = Teachers.from_json(run.choices).teachers or 10
         teachers, steps = run.plan["teachers"] if run.plan else wish, min(10, wish)
         return [
-            RunStage("people", gettext_lazy("preparing the people"), run.prepared),
+            RunStage("people", gettext_lazy("preparing participants"), run.prepared),
             RunStage("teachers", gettext_lazy("training teachers"), steps * done // teachers / steps),
             stage_asking(run, run.position / max(run.public_points.rows, 1)),
         ]

@@ -266,11 +266,13 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
     if study.expired_at is not None or not is_over(study, today):
         return 0
     for run in Run.objects.filter(study=study).exclude(status__in=Run.ENDED):
-        run_cancel(run=run, acting_user=None, message=gettext_noop("The last day of the study's records has passed."))
+        run_cancel(
+            run=run, acting_user=None, message=gettext_noop("The period for keeping the study's records has ended.")
+        )
     _alliances_leave(study, None)
     if not study.is_closed:
         study_close_record(
-            study=study, acting_user=None, reason=gettext_noop("The last day of its records has passed.")
+            study=study, acting_user=None, reason=gettext_noop("The period for keeping its records has ended.")
         )
     for unfinished in DatasetImport.objects.filter(study=study):
         import_drop(dataset_import=unfinished)

@@ -105,9 +105,9 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
         why = _("The journal does not contain everything that people decided since the backup.")
         if is_distrusted(study):
             why = _(
-                "The journal does not continue this backup. The journal was lost or is older, or the backup was made "
-                "before an earlier restore that discarded the backup's contents. In that case, restore a backup made "
-                "after it, if you can."
+                "The journal does not continue where this backup ends. Either the journal was lost or is older, or "
+                "the backup was made before an earlier restore that discarded the backup's contents. In the second "
+                "case, restore a backup made after that restore, if you can."
             )
         what = _(
             "From emails and letters, enter what people decided since the backup: withdrawals, consents, deaths, and "

@@ -381,8 +381,8 @@ def suggested_method(kind: str, points: int) -> Suggestion:
         return Suggestion("sgd", "shares", Sentence(reason))
     if 0 < points < FEW_POINTS:
         reason = gettext_noop(
-            "For images, a student learns best from its noisy counts. With so few public images, their number limits "
-            "the student, not privacy. Add more of them; they need no labels."
+            "For images, a student learns best from its noisy counts. With so few public images, the student is "
+            "limited by their number, not by privacy. Add more of them; they need no labels."
         )
         return Suggestion("neighbours", "consistency", Sentence(reason))
     reason = gettext_noop(

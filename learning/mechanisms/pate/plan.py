@@ -326,7 +326,7 @@ def _plan_teachers_of_one_group(
     if unhelped is not None:
         small_teacher = gettext_noop(
             "Group %(group)s has few holders for one teacher (%(holders)d; about %(usual)d are usual), and there is "
-            "no stricter group to merge it into. Its only teacher is small."
+            "no stricter group to merge it into. Its only teacher learns from few records."
         )
         notes.append(Sentence(small_teacher, group=parts[unhelped][0].name, holders=holders[unhelped], usual=usual))
     plan = Plan(

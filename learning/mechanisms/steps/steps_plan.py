@@ -251,9 +251,9 @@ def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
     if plan.signal >= _FEW:
         return ()
     text = gettext_noop(
-        "There are too few people for these promises and so many numbers: across all steps, the signal is "
-        "%(signal).1f times as large as the noise, and models need about %(few)d times. Choose a representation with "
-        "fewer coordinates, invite more people, or use a larger share."
+        "There are too few people to learn so many numbers under these promises: across all steps, the signal is "
+        "only %(signal).1f times as large as the noise, but models need a signal about %(few)d times as large. "
+        "Choose a representation with fewer coordinates, invite more people, or use a larger share."
     )
     return (Sentence(text, signal=plan.signal, few=round(_FEW)),)
 

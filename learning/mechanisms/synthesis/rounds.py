@@ -210,7 +210,7 @@ def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
     notes = [
         Sentence(
             gettext_noop(
-                "%(rows)d rows are drawn from counts of the classes with every column and along a tree of "
+                "%(rows)d rows are drawn from counts of the classes together with each column, and along a tree of "
                 "%(columns)d columns. The rows do not show how more than two columns depend on each other beyond "
                 "their classes."
             ),

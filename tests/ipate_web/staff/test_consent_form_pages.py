@@ -126,7 +126,7 @@ def test_a_policy_is_commented_on_and_rejected_with_a_reason(study: Study) -> No
     assert "Your comment has been saved." in text(conrad.post(POLICY, {"text": "Why 4?", "comment": "1"}, follow=True))
     assert selectors.is_waiting(policy)
     page = text(conrad.post(POLICY, {"text": "4 is too much.", "reject": "1"}, follow=True))
-    for message in ("Proposal rejected.", "Why 4?", "4 is too much.", "is no longer waiting, because it was rejected"):
+    for message in ("Proposal rejected.", "Why 4?", "4 is too much.", "is no longer pending, because it was rejected"):
         assert message in page
     assert "Approve policy" not in page
     conrad.post(POLICY, {"effective_from": ""})

@@ -143,9 +143,9 @@ def test_refused_readers_and_requests_for_the_head_of_a_page_take_nothing(run: R
 def test_a_chain_is_found_whole_or_broken(run: Run, forged: Any) -> None:
     address = url("ledger_check", run.study)
     whole = as_("auditor").get(address, headers={"HX-Request": "true"}).text
-    assert "Release: a chain of 5 rows, recomputed just now." in whole
-    assert "Share record: a chain of 3 rows, recomputed just now." in whole
-    assert "ε policy: a chain of 1 row, recomputed just now." in whole
+    assert "Release: 5 rows, recomputed just now." in whole
+    assert "Share record: 3 rows, recomputed just now." in whole
+    assert "ε policy: 1 row, recomputed just now." in whole
     assert "<html" not in whole
     assert "<html" in as_("auditor").get(address).text
     forged(Release, "charge", 0)
@@ -164,16 +164,16 @@ def test_the_length_of_a_chain_does_not_reveal_acts_of_people(run: Run) -> None:
     circumstance_record(study=run.study, pseudonym=holder.pseudonym, kind="died", reason="A letter.", acting_user=None)
     for reader in ("auditor", "steward"):
         seen = as_(reader).get(address).text
-        assert "Consent event: a chain of 30 rows" in seen
-        assert "Circumstance of a data holder: a chain of 1 row" in seen
+        assert "Consent event: 30 rows" in seen
+        assert "Circumstance of a data holder: 1 row" in seen
     public = {model._meta.label_lower for model in chained_models()} & PUBLIC_CHAINS
     assert len(public) == len(PUBLIC_CHAINS), "the list names no chain that is none"
     for role in DECIDERS:
         page = as_(role).get(address).text
-        assert page.count(": a chain of ") == len(public), role
+        assert page.count(", recomputed just now.") == len(public), role
         assert page.count("Only people who handle consents can see how") == len(chained_models()) - len(public), role
         assert "Circumstance of a data holder: at most the last " in page, role
-        assert "Release: a chain of 5 rows" in page, role
+        assert "Release: 5 rows" in page, role
 
 
 def test_a_decider_sees_that_a_fault_exists_without_its_rows(run: Run, forged: Any) -> None:
@@ -195,7 +195,7 @@ def test_a_decider_sees_that_a_fault_exists_without_its_rows(run: Run, forged: A
 def test_page_checks_the_end_of_a_long_chain(run: Run, forged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "ROWS_CHECKED", 2)
     address = url("ledger_check", run.study)
-    said = "Release: a chain of 5 rows, with the last 2 recomputed just now."
+    said = "Release: 5 rows. The last 2 were recomputed just now;"
     forged(Release, "charge", 0, "sequence = 3")
     assert said in as_("auditor").get(address).text
     forged(Release, "charge", 0, "sequence = 4")

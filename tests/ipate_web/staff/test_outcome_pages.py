@@ -296,8 +296,8 @@ def downloads(run: Run) -> list[dict[str, str]]:
 def test_the_file_is_the_one_in_the_register_and_who_took_it_is_on_record(run: Run) -> None:
     rosa, committee = browser(run, Role.RESEARCHER), browser(run, Role.COMMITTEE)
     seen = rosa.get(url("run", run)).text
-    assert "Numbers of people in each cell" in seen and "Withdraw the table" not in seen
-    assert "Numbers of people in each cell" not in committee.get(url("run", run)).text
+    assert "Number of people in each cell" in seen and "Withdraw the table" not in seen
+    assert "Number of people in each cell" not in committee.get(url("run", run)).text
     assert committee.get(url("run_result_file", run)).status_code == 403
     rosa.head(url("run_result_file", run))
     assert downloads(run) == []
@@ -323,7 +323,7 @@ def test_a_withdrawn_table_is_given_to_nobody(run: Run, where: str) -> None:
     for address in (url("run_result_file", run), reverse("api:run-table", args=[run.pk])):
         answer = rosa.get(address)
         assert answer.status_code == 410 and reason in answer.text
-    assert "Numbers of people in each cell" not in rosa.get(url("run", run)).text
+    assert "Number of people in each cell" not in rosa.get(url("run", run)).text
     assert api({"reason": "Again."}).status_code == 409
     assert oda.get(withdraw).status_code == 302
 

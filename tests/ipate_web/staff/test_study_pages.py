@@ -258,7 +258,7 @@ def test_editable_fields_do_not_reveal_decisions(empty: Study) -> None:
     factories.policy_approve(empty)
 
     def shown() -> tuple[str, dict[str, list[str]]]:
-        with pytest.raises(ValidationError, match="Data holders decide on this") as refused:
+        with pytest.raises(ValidationError, match="Data holders base their decisions on this") as refused:
             services.study_update(study=empty, delta=3e-6)
         page = re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", client.get(address).text)
         return page, refused.value.message_dict

@@ -77,7 +77,7 @@ def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Ren
     with pytest.raises(ValidationError, match="You requested this key yourself"):
         renewed.confirm(None, fingerprint, by="otto")
     for wrong in ("", "0000 0000 0000 0000 0000"):
-        with pytest.raises(ValidationError, match="No such key is waiting here"):
+        with pytest.raises(ValidationError, match="No such key is pending here"):
             renewed.confirm(None, wrong)
     assert renewed.hub.document == renewed.hub.founding and renewed.hub.renewal
     renewed.confirm(None, fingerprint)
@@ -88,7 +88,7 @@ def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Ren
     changes = ConfigurationChange.objects.filter(study=renewed.there.hub_study, after__has_key="renewal")
     people = [change.changed_by_id for change in changes.order_by("sequence")][-3:]
     assert people == [user_create("otto").pk, None, olga().pk], "asked for, registered, confirmed"
-    with pytest.raises(ValidationError, match="No such key is waiting here"):
+    with pytest.raises(ValidationError, match="No such key is pending here"):
         renewed.confirm(None, fingerprint)
 
 
@@ -97,7 +97,7 @@ def test_a_key_is_registered_once_and_is_new_to_the_alliance(renewed: Renewed) -
     invitation = invitation_write(renewed.hub, code, ADDRESS)
     with pytest.raises(ValidationError, match="Give the site another IPATE_SECRET_KEY, and keep the current"):
         renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
-    with pytest.raises(ValidationError, match="A key is already waiting to be replaced"):
+    with pytest.raises(ValidationError, match="A key replacement is already pending"):
         renewals.renewal_propose(alliance=renewed.hub, site="Clinic B", acting_user=olga())
     renewed.as_first()
     fingerprint = renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())

@@ -204,7 +204,7 @@ class ResidualGNMax(GNMax):
     name: ClassVar[str] = "residual_gnmax"
     label: ClassVar[str] = gettext_noop("Residual GNMax")
     help: ClassVar[str] = gettext_noop(
-        "After a first plain vote, only disagreements with a student count. All queries together have one price."
+        "After a first plain vote, only disagreements with a student count. All queries together are paid for once."
     )
     asks_student: ClassVar[bool] = True
     pays_once: ClassVar[bool] = True
