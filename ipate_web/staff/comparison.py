@@ -40,11 +40,12 @@ _DECIMALS = 6
 
 
 def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """Return the name of each parameter and its value in each run, in words."""
-    return [
+    """Return the name of each parameter and its value in each run, in words, if these words differ."""
+    rows = [
         (_label(parameter.name, runs), [_value(parameter.name, value, runs) for value in parameter.values])
         for parameter in parameters
     ]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]
 
 
 def measure_rows(runs: Sequence[ComparedRun]) -> list[tuple[str, str, tuple[MeasureWords, ...]]]:

@@ -102,11 +102,11 @@ def _by_whom(change: RoleChange, _reader: Reader) -> object:
 
 ROLE_CHANGES = Listing(
     columns=(
-        Column("when", gettext_lazy("When"), lambda change, _reader: moment(change.changed_at)),
+        Column("when", gettext_lazy("When"), lambda change, _reader: moment(change.changed_at), is_minor=True),
         Column("person", gettext_lazy("Person"), lambda change, _reader: _account(change, "user"), is_head=True),
         Column("role", gettext_lazy("Role"), lambda change, _reader: change.get_role_display()),
         Column("change", gettext_lazy("Change"), lambda change, _reader: change.get_kind_display()),
-        Column("by", gettext_lazy("Changed by"), _by_whom),
+        Column("by", gettext_lazy("Changed by"), _by_whom, is_minor=True),
     ),
     ties=("-sequence",),
     # Not joined, because a join would omit changes whose accounts have been deleted.

@@ -94,7 +94,7 @@ MODELS = Listing(
             orders={"-accuracy": (gettext_lazy("most accurate first"), F("accuracy").desc(nulls_last=True))},
             kind="number",
         ),
-        Column("actions", gettext_lazy("What to do"), piece("model_actions"), is_silent=True),
+        Column("actions", gettext_lazy("What to do"), piece("model_actions"), is_minor=True, is_silent=True),
     ),
     filters=(Filter("stage", "stage", gettext_lazy("Stage"), choices=_Stage.choices),),
     ties=("-created_at", "pk"),

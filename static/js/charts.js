@@ -53,9 +53,17 @@ function moments(x) {
 
 const shown = (scale, y) => (scale === "logarithmic" && !(y > 0) ? null : y);
 
+// A text in two lines of about the same length.
+function halved(text) {
+  const middle = text.length / 2;
+  const [place] = [...text.matchAll(/ /g)].map(({ index }) => index).sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle));
+  return place ? [text.slice(0, place), text.slice(place + 1)] : text;
+}
+
 function configuration(chart, height) {
   // Words take less room where there is little.
-  const font = height < 200 ? { size: 12 } : {};
+  const isLow = height < 250;
+  const font = isLow ? { size: 12 } : {};
   const logarithmic = chart.scale === "logarithmic";
   const time = chart.scale === "time" ? moments(chart.x) : null;
   return {
@@ -66,12 +74,12 @@ function configuration(chart, height) {
       animation: false,
       scales: {
         x: { type: time ? "linear" : chart.scale, ...(chart.scale === "category" ? {} : { bounds: "data" }), ...axis(chart.xLabel, font, time ? { ticks: { maxTicksLimit: 5, maxRotation: 0, callback: time } } : {}) },
-        y: axis(chart.yLabel, font, { type: logarithmic ? "logarithmic" : "linear", beginAtZero: !logarithmic, ...(chart.yMax === null ? {} : { max: chart.yMax }) }),
+        y: axis(isLow ? halved(chart.yLabel) : chart.yLabel, font, { type: logarithmic ? "logarithmic" : "linear", beginAtZero: !logarithmic, ...(chart.yMax === null ? {} : { max: chart.yMax }) }),
       },
       interaction: { mode: "nearest", axis: "x", intersect: false },
       plugins: {
         ...(time ? { tooltip: { callbacks: { title: (items) => time(items[0].parsed.x) } } } : {}),
-        legend: { position: "bottom", display: chart.series.length > 1, labels: { color: css("--ink"), font, usePointStyle: true, boxWidth: 8, boxHeight: 8, filter: (item) => item.text } },
+        legend: { position: "bottom", display: chart.series.length > 1, labels: { color: css("--ink"), font, padding: isLow ? 6 : 10, usePointStyle: true, boxWidth: 8, boxHeight: 8, filter: (item) => item.text } },
       },
     },
   };

@@ -20,6 +20,10 @@ FLAGS = (
     "--disable-component-update --disable-sync"
 )
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+#: Start of the HTML of each element that scrolls sideways.
+SCROLLERS = """() => [...document.querySelectorAll("body *:not(textarea, select)")].filter((each) =>
+  each.scrollWidth > each.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(each).overflowX)
+).map((each) => each.outerHTML.slice(0, 200))"""
 #: A page or a worker is done within this time, in milliseconds, on a busy machine, too.
 TIMEOUT = 120_000
 
@@ -144,6 +148,11 @@ class Site:
         wide = self.page.locator("html").evaluate("html => html.scrollWidth")
         assert wide <= width, f"{self.page.url} is {wide} wide on a screen of {width}"
         assert self.complaints == []
+
+    def scrolls_nowhere(self) -> None:
+        """Nothing on the page scrolls sideways, except fields."""
+        wide = self.page.evaluate(SCROLLERS)
+        assert wide == [], f"{self.page.url}: {wide}"
 
 
 @pytest.fixture

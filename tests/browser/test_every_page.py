@@ -1,4 +1,4 @@
-"""Every page of the site: accessible in light and in dark colours, and no wider than the screen.
+"""Every page of the site: accessible in light and in dark colours; nothing on it scrolls sideways on a phone.
 
 In German, whose words are the longer ones; the other tests of this folder read English. The tour of all pages is for
 the night; those that people decide on are looked at each time.
@@ -107,6 +107,7 @@ class Tour:
             # A chart is drawn again a moment after the screen has changed.
             self.site.wait_for("document.documentElement.scrollWidth <= innerWidth")
             self.site.fits()
+            self.site.scrolls_nowhere()
         except AssertionError as problem:
             self.problems.append(f"{page.url}: {problem}")
             self.site.complaints.clear()

@@ -203,7 +203,7 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
     factories.holder_create(study, "undecided")
     page = as_("auditor").get(url("study", study))
     assert page.context["levels"] == [("high protection", 10), ("average protection", 10), ("low protection", 10)]
-    assert page.context["taking_part"] == 30 and "1 have not decided" in page.text
+    assert page.context["taking_part"] == 30 and "Not decided: 1 " in page.text
     rows = page.context["budgets"].rows
     assert [row.name for row in rows] == ["High protection", "Average protection", "Low protection"]
     for row, group in zip(rows, run_groups(run), strict=True):
