@@ -18,7 +18,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 TEXT = Path(__file__).with_name("anchor.md")
 PROMISES: tuple[float | list[float], ...] = (0.1, 0.25, 1.0, 3.0, [1.0, 2.0, 3.0])
-HEADINGS = ("data", "what", "ours", "ε = 0.1", "0.25", "1", "3", "1, 2, 3", "without noise", "published", "measured by")
+HEADINGS = ("data", "measure", "ours", "ε = 0.1", "0.25", "1", "3", "1, 2, 3", "without noise", "published", "command")
 Json = dict[str, Any]
 
 
@@ -64,14 +64,14 @@ def lines() -> Iterator[Line]:
     splits = "`benchmarks.students splits`, five splits, seed 1 + split"
     truth = _mean([row["students"]["consistency"]["test"] for row in _rows(students["splits"], "truth")])
     voted = [_student(students["splits"], "neighbours", promise) for promise in PROMISES]
-    yield Line("MNIST", "right, %", f"{VOTES} → student", voted, truth, DIGITS, splits)
+    yield Line("MNIST", "accuracy, %", f"{VOTES} → student", voted, truth, DIGITS, splits)
     for data, name, best in (("MNIST", "mnist", DIGITS), ("Fashion-MNIST", "fashion", FASHION)):
         for method, ours in (("neighbours", VOTES), ("sgd", "private steps")):
             rows = [row for row in _rows(students["thorough"], method) if row["name"] == name]
             if rows:
                 numbers = [_student(rows, method, promise, runs=5) for promise in PROMISES]
                 measured = splits.replace("splits`", "thorough`")
-                yield Line(data, "right, %", f"{ours} → thorough student", numbers, None, best, measured)
+                yield Line(data, "accuracy, %", f"{ours} → thorough student", numbers, None, best, measured)
         yield _line(data, name, "accuracy", best, steps[name], DRAWS.format(name))
     for data, name, key, best in (
         ("Adult", "adult", "accuracy", TREES),
@@ -96,7 +96,7 @@ def lines() -> Iterator[Line]:
 
 def _line(data: str, name: str, key: str, best: Best | None, rows: Sequence[Json], measured: str) -> Line:
     """Return a row from `benchmarks.sgd`."""
-    what = "right, %" if key == "accuracy" else "area"
+    what = "accuracy, %" if key == "accuracy" else "area"
     numbers = [_of(rows, promise, key) for promise in PROMISES]
     kept = [row for row in _kept("sgd").get("noiseless", []) if row["data"] == name]
     return Line(data, what, LINEAR, numbers, _mean([row[key] for row in kept], _scale(key)), best, measured)
@@ -110,7 +110,7 @@ def _photographs(kept: Json) -> Iterator[Line]:
         numbers = [found[place] if (place := of.get(_named(promise))) is not None else None for promise in PROMISES]
         seeds = "seeds 0 and 1" if name.startswith("patches") else "seed 0"
         measured = f"`benchmarks.encoders images`, {seeds}"
-        yield Line(f"CIFAR-10, {name}", "right, %", LINEAR, numbers, None, best, measured)
+        yield Line(f"CIFAR-10, {name}", "accuracy, %", LINEAR, numbers, None, best, measured)
 
 
 def _named(promise: float | list[float]) -> str:
@@ -145,7 +145,7 @@ def premise() -> Iterator[str]:
 KEYS = {
     "labels": "labels",
     "teachers": "teachers",
-    "right": "right, %",
+    "right": "accuracy, %",
     "area": "area",
     "distance": "distance",
     "signal": "signal",

@@ -66,7 +66,7 @@ KINDS = {
         Kind(
             "invalid-data",
             HTTPStatus.BAD_REQUEST,
-            "A file has errors, or a row for a prediction has.",
+            "A file, or a row sent for prediction, has errors.",
             "Correct what `errors` lists: each entry has a `message` and, where known, a `row` and a `column`.",
         ),
         Kind(
@@ -96,38 +96,38 @@ KINDS = {
         Kind(
             "not-permitted",
             HTTPStatus.FORBIDDEN,
-            "Your role in the study does not allow it.",
-            "Ask someone whose role does, or the study's operator for another role.",
+            "Your role in the study does not allow this.",
+            "Ask someone whose role does, or ask the study's operator for another role.",
         ),
         Kind(
             "second-person",
             HTTPStatus.FORBIDDEN,
-            "Another person has to do this: you proposed it, or you did not.",
-            "Ask a colleague. You cannot approve your own proposal or change someone else's.",
+            "You cannot approve your own proposal, or change someone else's.",
+            "Ask a colleague to approve your proposal, or ask the person who made a proposal to change it.",
         ),
         Kind(
             "not-found",
             HTTPStatus.NOT_FOUND,
-            "It does not exist, or you may not see it.",
+            "There is nothing at this address, or you may not see it.",
             "Check the address. The API's lists show everything that you may see.",
         ),
         Kind(
             "method-not-allowed",
             HTTPStatus.METHOD_NOT_ALLOWED,
-            "The address does not take this method.",
+            "The address does not support this method.",
             "Use one of the methods in the header `Allow`.",
         ),
         Kind(
             "not-acceptable",
             HTTPStatus.NOT_ACCEPTABLE,
             "The response is not available in the format that `Accept` asks for.",
-            "Send no `Accept`, or choose a format by the parameter `format` where there is one.",
+            "Leave out `Accept`, or use the parameter `format` if the operation has one.",
         ),
         Kind(
             "state-conflict",
             HTTPStatus.CONFLICT,
-            "The state of a study, run or version does not allow it now.",
-            "Fetch the resource again and decide by its present state.",
+            "The current state of a study, run or version does not allow this.",
+            "Fetch the resource again to see its current state.",
         ),
         Kind(
             "plan-impossible",
@@ -157,7 +157,7 @@ KINDS = {
             "key-reused",
             HTTPStatus.UNPROCESSABLE_ENTITY,
             "The key in `Idempotency-Key` was used for another request.",
-            "Choose a new key for each request, and repeat a request only unchanged.",
+            "Use a new key for each request. If you repeat a request, do not change it.",
         ),
         Kind(
             "too-many-requests",
@@ -168,14 +168,14 @@ KINDS = {
         Kind(
             "busy",
             HTTPStatus.TOO_MANY_REQUESTS,
-            "Another plan or event stream of yours is open, or the site has as many as it can.",
+            "Another plan or event stream of yours is in progress, or the site has reached its limit.",
             "Wait for the number of seconds in `Retry-After`.",
         ),
         Kind(
             "server-error",
             HTTPStatus.INTERNAL_SERVER_ERROR,
             "Something went wrong on the site. The error was logged.",
-            "Try again in a few minutes. If it happens again, tell those who run the site.",
+            "Try again in a few minutes. If it happens again, contact the site's administrators.",
         ),
         Kind(
             "unavailable",

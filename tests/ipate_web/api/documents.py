@@ -14,7 +14,7 @@ CLIENT = ROOT / "client" / "ipate_client"
 _ERRORS = """# Errors of the API
 
 Every error response is a problem document (RFC 9457). Its `type` is one of the addresses on this page, relative to the
-site, and stays the same in all versions of the API. Programs decide by `type`; people read `detail`.
+site, and stays the same in all versions of the API. Programs should check `type`; `detail` is for people.
 
 ```json
 {
@@ -28,8 +28,8 @@ site, and stays the same in all versions of the API. Programs decide by `type`; 
 """
 _CAPABILITIES = """# Pages, API, client and commands
 
-Each endpoint of the [API](api.md), with the page that does the same, the methods of the [client](client.md), and the
-command of `manage.py`. This table is generated from the code, and a test checks that it is complete.
+This table lists each endpoint of the [API](api.md) with the page, the methods of the [client](client.md) and the
+`manage.py` command that do the same. It is generated from the code, and a test checks that it is complete.
 
 | address below `/api/v1` | what it does | page | client (`Site`) | command |
 |---|---|---|---|---|
