@@ -160,8 +160,8 @@ class Encoder(Recorded):
     artifact = models.CharField(
         max_length=200, blank=True, help_text="File and tokenizer in private storage. Empty: deleted."
     )
-    stated_by = actor_or_null(verbose_name=_("stated by"), blank=True)
-    stated_at = models.DateTimeField(_("stated on"), default=timezone.now, editable=False)
+    stated_by = actor_or_null(verbose_name=_("declared by"), blank=True)
+    stated_at = models.DateTimeField(_("declared on"), default=timezone.now, editable=False)
     withdrawn_at = models.DateTimeField(
         _("withdrawn on"), null=True, blank=True, editable=False, help_text="From then on no run chooses it."
     )
