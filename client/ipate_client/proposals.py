@@ -422,7 +422,7 @@ class Proposals(Proposing):
             across: Second column. People are counted for each pair of values.
             bins: Number of bins for a numeric column. Bins have equal width across the range declared in the
                 schema. From 2 to 100. 10 if left out.
-            weighing: How people are counted. By their promise: this adds the least noise, but numbers of people are
+            weighing: How people are counted. By their promise: this adds the least noise, but the counts are
                 estimates. Equally: everyone counts as one, with the noise that the smallest ε needs. promise if
                 left out.
         """

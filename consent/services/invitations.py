@@ -248,7 +248,7 @@ def letter_returned(*, holder: DataHolder, acting_user: AbstractBaseUser) -> Non
     study_lock(holder.study_id)
     invitation = Invitation.objects.filter(holder=holder, revoked_at=None).first()
     if invitation is None or invitation.last_used_at is not None:
-        raise ValidationError(_("This person has no unopened letter: their link was opened, or replaced or revoked."))
+        raise ValidationError(_("This person has no unopened letter: their link was opened, replaced or revoked."))
     if invitation.returned_at is None:
         with changes_recorded([invitation], acting_user=acting_user):
             Invitation.objects.filter(pk=invitation.pk).update(returned_at=timezone.now(), returned_by=acting_user.pk)

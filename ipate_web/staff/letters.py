@@ -152,7 +152,7 @@ class LetterheadForm(forms.Form):
     picture = forms.FileField(
         label=gettext_lazy("Logo"),
         required=False,
-        help_text=gettext_lazy("A PNG picture. It is redrawn to remove everything that is not visible."),
+        help_text=gettext_lazy("A PNG image. It is redrawn to remove everything that is not visible."),
         widget=forms.FileInput(attrs={"accept": "image/png"}),
     )
     no_logo = forms.BooleanField(label=gettext_lazy("Without a logo"), required=False)

@@ -465,8 +465,8 @@ class SgdFields(MethodFields):
     def _batch_help(self) -> str:
         few, many = (method.batch_size for method in self.implemented())
         message = _(
-            "A batch is released together, and withdrawals take effect from the next batch on. Leave empty for "
-            "%(few)d, or for %(many)d with samples."
+            "A batch is released together, and withdrawals take effect from the next batch on. Leave empty for the "
+            "default: %(few)d, or %(many)d with samples."
         )
         return message % {"few": few, "many": many}
 

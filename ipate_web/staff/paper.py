@@ -126,7 +126,7 @@ class PaperConsentForm(forms.Form):
     )
 
     keep = forms.BooleanField(
-        label=gettext_lazy("They wrote that their records should stay stored"),
+        label=gettext_lazy("They asked in writing to keep their records"),
         required=False,
         help_text=gettext_lazy(
             "Only for a person who withdraws. Otherwise their stored records will be erased within a day."

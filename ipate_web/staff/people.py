@@ -118,16 +118,16 @@ class CircumstanceForm(forms.Form):
         label=gettext_lazy("The person decides from"),
         required=False,
         help_text=gettext_lazy(
-            "For a guardian: the day the person comes of age. For a proxy: the day the proxy ends, if there is one. "
-            "The site does not store dates of birth."
+            "For a guardian: the day the person comes of age. For a proxy: the day their authority ends, if there is "
+            "one. The site does not store dates of birth."
         ),
     )
     reason = forms.CharField(
         label=gettext_lazy("How you know"),
         max_length=500,
         help_text=gettext_lazy(
-            "The evidence you have seen, such as a certificate, and since when it is valid. This is stored with your "
-            "name."
+            "The evidence you have seen, such as a certificate, and since when it has been valid. This is stored "
+            "with your name."
         ),
     )
 

@@ -323,8 +323,8 @@ def site_of(joint: JointRun) -> Site:
     except (FileNotFoundError, ValueError) as error:
         raise Refused(
             gettext_noop(
-                "The key that this site made for the run is gone, probably because a backup was restored. The site "
-                "no longer takes part in the run."
+                "The key that this site created for the run is lost, probably because a backup was restored. The "
+                "site no longer takes part in the run."
             )
         ) from error
     return Site(alliance.own_name, known_identity(alliance), X25519PrivateKey.from_private_bytes(raw))

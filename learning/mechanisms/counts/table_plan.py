@@ -205,8 +205,8 @@ class Counts(Choices):
         "promise",
         gettext_noop("How people are counted"),
         gettext_noop(
-            "By their promise: this adds the least noise, but numbers of people are estimates. Equally: everyone "
-            "counts as one, with the noise that the smallest ε needs."
+            "By their promise: this adds the least noise, but the counts are estimates. Equally: everyone counts as "
+            "one, with the noise that the smallest ε needs."
         ),
         values={"promise": gettext_noop("by their promise"), "alike": gettext_noop("all equally")},
     )
@@ -385,9 +385,9 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
         notes.append(
             Sentence(
                 gettext_noop(
-                    "People are weighted by their promise, so those with a small ε count less. Numbers of people are "
-                    "estimated as if levels were spread across the cells at random. If they are not, choose to count "
-                    "everyone equally."
+                    "People are weighted by their promise, so those with a small ε count less. Counts are estimated "
+                    "as if levels were spread across the cells at random. If they are not, choose to count everyone "
+                    "equally."
                 )
             )
         )

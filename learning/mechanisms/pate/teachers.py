@@ -40,7 +40,7 @@ _WEIGHT_LABELS = {
     "proportional": gettext_noop("proportional to ε, as in the paper"),
 }
 _UNLABELLED_LABELS = {
-    "images": gettext_noop("where they are images"),
+    "images": gettext_noop("if they are images"),
     "always": gettext_noop("always"),
     "never": gettext_noop("never"),
 }

@@ -215,7 +215,7 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
         ]
     assert page.context["share_free"] == pytest.approx(0.75 - shares(study)[run.pk].used)
     assert f'hx-get="{url("study_budgets", study)}"' in page.text, "a run is under way"
-    assert "warns below" not in page.text
+    assert "running low" not in page.text
     client = as_("operator")
     sent = {"delta": study.delta, "budget_warning": "0.9"}
     assert client.post(url("study_edit", study, "privacy"), sent).url == url("study", study)
