@@ -100,4 +100,7 @@ def slack_note(study: Study) -> None:
 def slack_faults(study: Study) -> Iterator[str]:
     """Check that the slacks of all releases do not exceed the δ that caps leave for them."""
     if not slack_fits(study, 0.0):
-        yield f"The slacks of sampled runs add up to {charged_slack(study):g}, more of the study's δ than caps leave."
+        yield (
+            f"The slacks of sampled runs add up to {charged_slack(study):g}, which is more of the study's δ than the "
+            "caps leave."
+        )

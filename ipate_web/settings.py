@@ -545,7 +545,7 @@ SPECTACULAR_SETTINGS = {
         f"Limits: {_RATES['user']} requests for each user, {_RATES['anon']} for each IP address without a token, and "
         f"{_RATES['predict']} predictions. The `RateLimit` header of every response shows how many requests you have "
         "left. Above the limit, the response is 429 with a `Retry-After` header.\n\n"
-        "Versions: within version 1, fields and operations are only added. Before one is removed, it is marked as "
+        "Versions: fields and operations can be added to version 1 at any time. Before one is removed, it is marked as "
         "deprecated here for at least a year. During this time, responses have the headers `Deprecation` (RFC 9745) "
         "and `Sunset` (RFC 8594), which give the date of its removal.\n\n"
         "Errors are problem documents (RFC 9457), whose `type` is one of those listed at /docs/errors.html."

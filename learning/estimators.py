@@ -207,7 +207,7 @@ class IndividualDPCounts(BaseEstimator):
         """
         values, cells = np.asarray(X).reshape(len(np.asarray(X)), -1), np.asarray(self.cells)
         if values.shape[1] != 1 or not len(cells):
-            raise ValueError("Give one column of values and the cells to count them in.")
+            raise ValueError("Give one column of values, and the cells in which to count them.")
         matches = values == cells[None, :]
         codes = np.where(matches.any(axis=1), matches.argmax(axis=1), -1)
         asked = _Asked(self.epsilons if epsilons is None else epsilons, len(values), self.delta, self.seed)

@@ -83,7 +83,7 @@ class Forecast(Stored):
             description="Number of labelled points that the forecast is based on; 0 if it is based on an assumption."
         ),
     ]
-    rests_on: Annotated[Sentence, Field(description="Explanation of what the forecast is based on.")]
+    rests_on: Annotated[Sentence, Field(description="Explanation of the basis of the forecast.")]
     measure: Annotated[
         str,
         MAY_BE_MISSING,

@@ -335,7 +335,7 @@ def _checked_run(sample_rate: float, noise_multiplier: float, steps: int) -> flo
     if steps != int(steps) or steps < 0:
         raise ValueError(f"steps must be a whole number of at least 0, not {steps}")
     if 0 < sample_rate < 1 and steps and sigma < SMALLEST_NOISE:
-        raise ValueError(f"noise_multiplier must be at least {SMALLEST_NOISE}, not {sigma}: less protects nobody")
+        raise ValueError(f"noise_multiplier must be at least {SMALLEST_NOISE}, not {sigma}: less noise protects no one")
     return sigma
 
 

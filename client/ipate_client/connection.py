@@ -43,7 +43,7 @@ class Connection:
     def __init__(self, address: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
         address, token = address or os.environ.get("IPATE_SITE"), token or os.environ.get("IPATE_TOKEN")
         if not address or not token:
-            raise ValueError("Give address and token, or set the variables IPATE_SITE and IPATE_TOKEN.")
+            raise ValueError("Pass address and token, or set the environment variables IPATE_SITE and IPATE_TOKEN.")
         headers = {"Authorization": f"Bearer {token}", "User-Agent": USER_AGENT}
         self._http = httpx.Client(base_url=f"{address.rstrip('/')}/api/v1/", headers=headers, timeout=timeout)
 

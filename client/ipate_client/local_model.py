@@ -351,7 +351,7 @@ class LocalSurvivalModel(LocalModel):
         try:
             from sksurv.functions import StepFunction
         except ImportError:
-            raise ImportError("Step functions need scikit-survival; without it, give return_array=True.") from None
+            raise ImportError("Step functions need scikit-survival; without it, pass return_array=True.") from None
         return _objects([StepFunction(self.unique_times_, row) for row in values])
 
     def _answers(self, values: Floats) -> npt.NDArray[np.object_]:

@@ -44,7 +44,7 @@ class Proposing:
             if f"{kind}_dataset" not in sent:
                 ids = [each.id for each in self.datasets if each.kind == kind]
                 if len(ids) > 1:
-                    raise LookupError(f"The study “{self.slug}” has {len(ids)} {kind} datasets: give {kind}_dataset.")
+                    raise LookupError(f"The study “{self.slug}” has {len(ids)} {kind} datasets. Pass {kind}_dataset.")
                 sent.update({f"{kind}_dataset": number for number in ids})
         return {**sent, "choices": {name: found[name] for name in choices if name in found}}
 

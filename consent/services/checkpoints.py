@@ -183,7 +183,7 @@ def signing_key() -> SigningKey:
     if not settings.CHECKPOINT_KEY_FILE:
         raise CheckpointError(
             "There is no private key: make one with ipate checkpoint_key FILE, and name the file in "
-            "IPATE_CHECKPOINT_KEY_FILE, for the process that signs alone."
+            "IPATE_CHECKPOINT_KEY_FILE, only for the process that signs."
         )
     path = Path(settings.CHECKPOINT_KEY_FILE)
     try:

@@ -40,18 +40,18 @@ class ParticipantSerializer(serializers.Serializer):
         help_text="Fingerprint of the site's public key; empty until it has registered."
     )
     joined_at = MinuteField(
-        allow_null=True, help_text="Time the site joined, to the minute; null before that, and when read at a site."
+        allow_null=True, help_text="Time the site joined, to the minute; null before that, and always null at a site."
     )
     left_at = MinuteField(
         allow_null=True,
-        help_text="Time the site left, to the minute; null if it has not left, and always null when read at a site.",
+        help_text="Time the site left, to the minute; null if it has not left, and always null at a site.",
     )
     last_contact = MinuteField(
         allow_null=True,
-        help_text="Time of the site's last contact, to the minute; null before the first, and when read at a site.",
+        help_text="Time of the site's last contact, to the minute; null before the first, and always null at a site.",
     )
     version = serializers.CharField(
-        help_text="Version of iPATE at the site; empty if unknown, and when read at a site."
+        help_text="Version of iPATE at the site; empty if unknown, and always empty at a site."
     )
 
 
@@ -174,7 +174,7 @@ class WaitingSiteSerializer(serializers.Serializer):
     name = serializers.CharField()
     last_contact = MinuteField(
         allow_null=True,
-        help_text="Time of the site's last contact, to the minute; null before the first, and when read at a site.",
+        help_text="Time of the site's last contact, to the minute; null before the first, and always null at a site.",
     )
 
 
@@ -346,5 +346,5 @@ class RunGoOn(ApiView):
 def _joint(run: Run) -> dict[str, Any]:
     document = joint_document(run)
     if document is None:
-        raise exceptions.NotFound("This run asks the people of one study alone.")
+        raise exceptions.NotFound("This run asks the people of only one study.")
     return document

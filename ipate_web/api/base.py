@@ -87,7 +87,7 @@ class ApiView(APIView):
         if settings.SECURE_SSL_REDIRECT and not request.is_secure():
             # A redirect would turn POST into GET, and hide that the token was sent unencrypted.
             raise exceptions.PermissionDenied(
-                "Send requests over https:// only. This token was sent unencrypted: revoke it and make another.",
+                "Send requests over https:// only. This token was sent unencrypted: revoke it and create another.",
                 "https-required",
             )
         super().initial(request, *args, **kwargs)
@@ -102,7 +102,7 @@ class ApiView(APIView):
 
     def perform_authentication(self, request: Request) -> None:
         if not request.headers.get("Authorization", "").isascii():  # which Knox would fail to read
-            raise exceptions.AuthenticationFailed("A token consists of ASCII characters.")
+            raise exceptions.AuthenticationFailed("Tokens contain only ASCII characters.")
         super().perform_authentication(request)
 
     def _first_answer_repeat(self, key: str) -> None:
@@ -221,7 +221,7 @@ class StrictSerializer(serializers.Serializer):
         texts = [name for name, field in self.fields.items() if isinstance(field, serializers.CharField)]
         numbers = [name for name in texts if isinstance(data, dict) and isinstance(data.get(name), int | float)]
         if numbers:
-            raise serializers.ValidationError(dict.fromkeys(numbers, "Give a text, in quotation marks."))
+            raise serializers.ValidationError(dict.fromkeys(numbers, "Give a string, in quotation marks."))
         if isinstance(data, dict) and not isinstance(data, QueryDict):  # forms send numbers as text
             counted = (serializers.FloatField, serializers.IntegerField, serializers.DecimalField)
             wrong = [

@@ -64,7 +64,7 @@ class BudgetUseSerializer(serializers.Serializer):
     title = serializers.CharField(help_text="Title of the run, or the name of any other kind of release.")
     share = serializers.FloatField(help_text="Share of the cap that was used.")
     epsilon = serializers.FloatField(help_text="ε of this charge on its own.")
-    at = serializers.DateTimeField(help_text="Time the group was last charged for it.")
+    at = serializers.DateTimeField(help_text="Time of the last charge to the group for this run or release.")
 
 
 class GroupBudgetSerializer(serializers.Serializer):

@@ -47,7 +47,7 @@ class UploadSerializer(StrictSerializer):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if attrs.get("holder_prefix") and attrs["kind"] != Dataset.Kind.PRIVATE:
-            raise serializers.ValidationError({"holder_prefix": "Only private rows belong to anybody. Leave it out."})
+            raise serializers.ValidationError({"holder_prefix": "Only private rows belong to people. Leave this out."})
         return attrs
 
 
@@ -108,8 +108,8 @@ class ExampleRowsSerializer(serializers.Serializer):
 
 
 _INVENTED = (
-    "These rows are invented. They follow only from the schema and the seed and tell nothing about people, not even "
-    "which values are frequent. Use them to write and test programs."
+    "These rows are invented. They depend only on the schema and the seed, so they reveal nothing about people, not "
+    "even which values are frequent. Use them to write and test programs."
 )
 
 

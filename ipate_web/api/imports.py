@@ -184,7 +184,7 @@ class ImportRequestSerializer(UploadSerializer):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         attrs = super().validate(attrs)
         if not attrs.pop("known") and attrs["kind"] == Dataset.Kind.PRIVATE:
-            message = "The schema is public. State that nothing in it is taken from these rows: true."
+            message = "The schema is public. Set this to true to state that nothing in it is taken from these rows."
             raise serializers.ValidationError({"known": message})
         return attrs
 
@@ -198,7 +198,7 @@ def _found(request: Request, slug: str, pk: str) -> DatasetImport:
     """
     row = DatasetImport.objects.filter(study=visible_study(request.user, slug, _IMPORT), pk=pk).first()
     if row is None:
-        raise exceptions.NotFound("The study has no such import: one that is not done is kept for a day.")
+        raise exceptions.NotFound("The study has no such import. Unfinished imports are kept for a day.")
     return row
 
 
@@ -252,7 +252,9 @@ class StudyImport(ImportView):
 
 
 class StudyImportStore(ImportView):
-    @operation("Store a checked import (stewards)", "studies", ImportSerializer, CONFLICT, status=202, request=None)
+    @operation(
+        "Store a checked import (data stewards)", "studies", ImportSerializer, CONFLICT, status=202, request=None
+    )
     def post(self, request: Request, slug: str, pk: str) -> Response:
         """Store the checked file, either completely or not at all. A worker does this.
 
@@ -272,7 +274,7 @@ class PaperRequestSerializer(StrictSerializer):
         child=serializers.FileField(), max_length=100, help_text="Scans of the forms as PDF, PNG or JPEG."
     )
     dry_run = serializers.BooleanField(
-        default=False, help_text="Whether only to check for errors, without recording anything."
+        default=False, help_text="Whether to check for errors without recording anything."
     )
 
 

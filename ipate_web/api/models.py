@@ -423,8 +423,8 @@ class PredictionsSerializer(serializers.Serializer):
     )
     predictions = serializers.ListField(
         child=serializers.JSONField(allow_null=True),
-        help_text="One prediction per row: a class, a number, a median time (null if it is beyond the time "
-        "line), or the names of the labels that are more likely than not.",
+        help_text="One prediction per row: a class, a number, a median time (null if it is beyond the "
+        "timeline), or the names of the labels that are more likely than not.",
     )
     probabilities = serializers.ListField(
         child=serializers.ListField(child=serializers.FloatField()),

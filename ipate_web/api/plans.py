@@ -108,7 +108,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         """Refuse a choice of a method that was sent outside ``choices``."""
         misplaced = _CHOSEN & data.keys() if isinstance(data, dict) else set()
         if misplaced:
-            message = "Send it within “choices”; GET /api/v1/methods lists what these of each method hold."
+            message = "Send it within “choices”. GET /api/v1/methods lists the choices of each method."
             raise serializers.ValidationError(dict.fromkeys(sorted(misplaced), message))
         return super().to_internal_value(data)
 
@@ -169,13 +169,11 @@ class PlannedStepsSerializer(serializers.Serializer):
     sigma = serializers.FloatField(
         help_text="Standard deviation of the noise in each number, as a multiple of the clipping norm."
     )
-    clip_norm = serializers.FloatField(help_text="Largest norm of a gradient, if points have norm 1.")
+    clip_norm = serializers.FloatField(help_text="Largest norm of a gradient for points of norm 1.")
     step_size = serializers.FloatField()
     momentum = serializers.FloatField(required=False, help_text="Momentum, if each step uses a random sample.")
     ridge = serializers.FloatField(required=False, help_text="Value added to the curvature of the public points.")
-    network = serializers.CharField(
-        required=False, help_text="Network that is trained, if each step uses a random sample."
-    )
+    network = serializers.CharField(required=False, help_text="Network to train, if each step uses a random sample.")
     weights = serializers.IntegerField(required=False, help_text="Number of weights in the network.")
     expected = serializers.FloatField(required=False, help_text="Mean number of holders drawn for a step.")
     phases = PlannedPhaseSerializer(
@@ -284,7 +282,7 @@ class PlanSerializer(serializers.Serializer):
     answers = serializers.IntegerField(
         required=False,
         allow_null=True,
-        help_text="Minimum number of queries that the run can afford to answer; null if charges never end a vote.",
+        help_text="Minimum number of queries that the run can afford to answer; null if charges cannot end the vote.",
     )
     left_out = serializers.ListField(child=serializers.CharField(), required=False)
     participation = serializers.CharField(
@@ -374,7 +372,7 @@ class RunPlanned(ApiView):
         if run.plan:
             return Response(plan_document(run, run.plan | {"share": run.share}))
         if run.status == Run.Status.PLANNING:
-            raise ValidationError("The plan is being calculated. Ask again once the run is approved.", code=STATE)
+            raise ValidationError("The plan is being calculated. Try again once the run is approved.", code=STATE)
         share = self.query.get("share", suggested_share(run.study))
         share_check(share)
         run_check(run)

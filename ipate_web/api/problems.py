@@ -23,7 +23,7 @@ MOST_FAULTS = 1000
 """Faults of a file that an answer lists."""
 PAGE = "/docs/errors.html"
 """Page of the documents that lists all kinds."""
-_SIGN_IN = "Send the header “Authorization: Bearer <token>”; you make tokens on the page “API tokens”."
+_SIGN_IN = "Send the header “Authorization: Bearer <token>”; you can create tokens on the page “API tokens”."
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ KINDS = {
             "invalid-fields",
             HTTPStatus.BAD_REQUEST,
             "A field or parameter is unknown, missing or invalid.",
-            "Correct what `errors` lists: each entry has a `field` and a `message`.",
+            "Correct the errors listed in `errors`: each entry has a `field` and a `message`.",
         ),
         Kind(
             "invalid-json",
@@ -67,25 +67,25 @@ KINDS = {
             "invalid-data",
             HTTPStatus.BAD_REQUEST,
             "A file, or a row sent for prediction, has errors.",
-            "Correct what `errors` lists: each entry has a `message` and, where known, a `row` and a `column`.",
+            "Correct the errors listed in `errors`: each entry has a `message` and, if known, a `row` and a `column`.",
         ),
         Kind(
             "not-signed-in",
             HTTPStatus.UNAUTHORIZED,
             "The token is missing, unknown, revoked or expired.",
-            "Make a token on the page *API tokens* and send it in the header `Authorization`.",
+            "Create a token on the page *API tokens* and send it in the header `Authorization`.",
         ),
         Kind(
             "https-required",
             HTTPStatus.FORBIDDEN,
             "The request came over plain HTTP, where others can read the token.",
-            "Use the site's `https://` address, revoke the token, and make another.",
+            "Use the site's `https://` address, revoke the token, and create another.",
         ),
         Kind(
             "missing-scope",
             HTTPStatus.FORBIDDEN,
             "The token does not have the scope that the request needs.",
-            "Make a token with this scope.",
+            "Create a token with this scope.",
         ),
         Kind(
             "missing-second-factor",
@@ -139,7 +139,7 @@ KINDS = {
             "withdrawn",
             HTTPStatus.GONE,
             "The model or table was withdrawn.",
-            "`detail` says when and why. Stop using copies.",
+            "`detail` says when and why. Stop using any copies.",
         ),
         Kind(
             "too-large",
@@ -210,7 +210,9 @@ def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse 
             return problem(KINDS["plan-impossible"], str(error))
         case NoSlotError():
             error = exceptions.Throttled(
-                WAIT, "You have another plan computed, or the site computes as many as it can. Ask again.", "busy"
+                WAIT,
+                "You already have another plan being calculated, or the site has reached its limit. Try again.",
+                "busy",
             )
         case RequestDataTooBig():  # in case Django has read the request before its parser
             error = TooLarge()
@@ -231,7 +233,7 @@ def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse 
     kind = _kind(HTTPStatus(response.status_code), error)
     if isinstance(error, exceptions.ValidationError):
         errors = [{"field": field, "message": message} for field, message in _by_field(error.detail)]
-        answer = problem(kind, "Correct what “errors” lists and send the request again.", errors)
+        answer = problem(kind, "Correct the errors listed in “errors” and send the request again.", errors)
     else:
         detail = str(response.data["detail"])
         answer = problem(kind, f"{detail} {_SIGN_IN}" if kind.name == "not-signed-in" else detail)
@@ -381,7 +383,7 @@ def _statuses(path: str, operation: dict[str, Any]) -> Iterator[HTTPStatus]:
 DESCRIPTIONS = {
     HTTPStatus.BAD_REQUEST: "The request is invalid. “errors” names the field, the parameter, or the row and column.",
     HTTPStatus.UNAUTHORIZED: "The token is missing, unknown, revoked or expired.",
-    HTTPStatus.FORBIDDEN: "Your role in the study, or the scope of your token, does not allow it.",
+    HTTPStatus.FORBIDDEN: "Your role in the study, or the scope of your token, does not allow this.",
     HTTPStatus.NOT_FOUND: "The resource does not exist, or you may not see it.",
     HTTPStatus.NOT_ACCEPTABLE: "The response is not available in the format that “Accept” asks for.",
     HTTPStatus.CONFLICT: "The request is well formed, but the study's policy, head counts or shares, or the state "

@@ -51,7 +51,7 @@ class LimitedJSONParser(JSONParser):
                 for part in _texts(parsed):
                     _storable(part)
         except RecursionError:
-            raise ParseError("The JSON document is nested too deeply. Send what the documentation shows.") from None
+            raise ParseError("The JSON document is nested too deeply. Send it in the documented form.") from None
         except ValueError as error:
             raise ParseError(f"The request is not valid JSON: {error}") from None
         return parsed
@@ -104,9 +104,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _storable(text: str) -> None:
     if "\x00" in text:
-        raise ValueError("A text contains the character U+0000. Remove it.")
+        raise ValueError("A string contains the character U+0000. Remove it.")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("A text contains half of a surrogate pair. Send the whole character.")
+        raise ValueError("A string contains half of a surrogate pair. Send the whole character.")
 
 
 class LimitedMultiPartParser(MultiPartParser):
@@ -151,7 +151,7 @@ def _whole_number(request: Request, name: str, least: int, otherwise: int) -> in
     if text is None:
         return otherwise
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= LARGEST):
-        raise serializers.ValidationError({name: f"“{text[:20]}” is no whole number from {least} to {LARGEST}."})
+        raise serializers.ValidationError({name: f"“{text[:20]}” is not a whole number from {least} to {LARGEST}."})
     return int(text)
 
 
@@ -168,7 +168,7 @@ class WithinScope(BasePermission):
             return True
         self.code = "missing-scope"
         scope = view.reading_scope if request.method in SAFE_METHODS else view.scope
-        self.message = f"This token has no scope “{scope}”. Make one that has, on the page “API tokens”."
+        self.message = f"This token does not have the scope “{scope}”. Create one that does on the page “API tokens”."
         return scope in token.scopes
 
 

@@ -228,7 +228,7 @@ class RunCancel(ApiView):
         run = visible_run(request.user, pk, "training.cancel_run")
         ended = run_cancel(run=run, acting_user=request_user(request))
         if ended.status != Run.Status.CANCELLED:
-            raise ValidationError("This run has ended already: there is nothing to cancel.", code=STATE)
+            raise ValidationError("This run has already ended, so there is nothing to cancel.", code=STATE)
         return Response(run_document(visible_run(request.user, pk), request.user))
 
 
@@ -249,7 +249,7 @@ class ComparisonQuerySerializer(serializers.Serializer):
                 "Not all of these are ids of runs. GET /api/v1/runs lists yours."
             ) from None
         if len(ids) < 2:
-            raise serializers.ValidationError("These are all the same run: give another one, too.")
+            raise serializers.ValidationError("These are all the same run. Give at least one other run.")
         return ids
 
 

@@ -45,7 +45,7 @@ _VALUES: dict[str, Any] = {
     **{"slug": "digits", "study": "digits", "username": "ben", "created_by": "ada", "name": "HIGH", "label": "seven"},
     **{"title": "Every holder votes", "purpose": "As many labels as these choices of protection allow."},
     **{"controller": "City Hospital", "contact": "privacy@hospital.example", "delta": 1e-5, "epsilon": 1.0},
-    **{"detail": "Correct what “errors” lists and send the request again.", "message": "Give a number."},
+    **{"detail": "Correct the errors listed in “errors” and send the request again.", "message": "Give a number."},
     **{"digest": _DIGEST, "sha256": _DIGEST, "model": _RUN, "id": 1, "run": _RUN, "share": 0.25, "accuracy": 0.91},
     **{"majority": 0.12, "value": 0.9, "low": 0.86, "high": 0.93, "noiseless": 0.95, "private_dataset": 1},
     **{"public_dataset": 2, "test_dataset": 3, "student_learner": "shares", "url": "https://hooks.example.org/ipate"},

@@ -273,6 +273,6 @@ class RunStudentWithdraw(ApiView):
         chosen = _version_or_404(run, version)
         body = body_of(request, WithdrawalSerializer)
         if chosen.is_withdrawn:
-            raise ValidationError("This version was withdrawn already, and stays so.", code=STATE)
+            raise ValidationError("This version has already been withdrawn.", code=STATE)
         student_withdraw(run=run, version=version, acting_user=request_user(request), **body)
         return Response(students_document(run))

@@ -152,7 +152,8 @@ class StudyDetailSerializer(StudySerializer):
     policy = PolicySerializer(allow_null=True)
     levels = LevelSerializer(many=True)
     committee = CommitteeSerializer(
-        allow_null=True, help_text="The ethics committee's decisions; null for a rehearsal, which asks nobody."
+        allow_null=True,
+        help_text="The ethics committee's decisions; null for a rehearsal, which asks no one for consent.",
     )
     head_counts = HeadCountSerializer(
         many=True, help_text="Head counts that plans are based on; empty until they are drawn or entered."
@@ -210,7 +211,7 @@ class MemberSerializer(StrictSerializer):
         """Replace the name of an account by the account."""
         user = account_of_staff(attrs["username"])
         if user is None:
-            raise serializers.ValidationError({"username": "Nobody with this user name has an active account."})
+            raise serializers.ValidationError({"username": "There is no active account with this user name."})
         return attrs | {"user": user}
 
 
@@ -221,7 +222,8 @@ class RehearsalField(serializers.BooleanField):
     def to_internal_value(self, data: Any) -> bool:
         if data is not True:
             raise serializers.ValidationError(
-                "Give true: only rehearsal studies are set up here. A study that asks people is set up on its page."
+                "Give true: only rehearsal studies can be set up here. A study that asks people for consent has to be "
+                "set up on its page."
             )
         return True
 
@@ -229,7 +231,9 @@ class RehearsalField(serializers.BooleanField):
 class RehearsalStudySerializer(StrictSerializer, serializers.ModelSerializer):
     """A rehearsal study to set up."""
 
-    rehearsal = RehearsalField(help_text="Always true; a study that asks people has to be set up on its page.")
+    rehearsal = RehearsalField(
+        help_text="Always true; a study that asks people for consent has to be set up on its page."
+    )
     members = serializers.ListField(
         child=MemberSerializer(),
         default=list,
@@ -269,7 +273,9 @@ class StudyList(ApiView, generics.ListAPIView):
         """
         user = request_user(request)
         if not user.has_perm("consent.add_study"):
-            raise exceptions.PermissionDenied("Studies are set up by those who administer the installation. Ask them.")
+            raise exceptions.PermissionDenied(
+                "Only administrators of the installation can set up studies. Ask one of them."
+            )
         fields = body_of(request, RehearsalStudySerializer)
         members = [(each["user"], each["role"]) for each in fields.pop("members")]
         study = study_create(acting_user=user, members=members, **fields)

@@ -281,7 +281,7 @@ class RowsSerializer(serializers.Serializer):
         "within each class.",
     )
     noise = serializers.FloatField(
-        required=False, help_text="Part of `pairs` that is due only to the noise in the released pairs."
+        required=False, help_text="Part of `pairs` that is caused by the noise in the released pairs."
     )
     deniability = DeniabilitySerializer(required=False)
     digest = serializers.CharField(source="result.digest", help_text="SHA-256 of the CSV.")
@@ -295,7 +295,7 @@ class RowsSerializer(serializers.Serializer):
 def _result(run: Run) -> RunResult:
     result = RunResult.objects.filter(run=run).first()
     if result is None:
-        raise exceptions.NotFound("This run has no table: it leads to a model, or has not finished.")
+        raise exceptions.NotFound("This run has no table: it produces a model, or has not finished.")
     return result
 
 
@@ -375,7 +375,7 @@ class RunTableWithdraw(ApiView):
         WithdrawnTableSerializer,
         CONFLICT,
         request=WithdrawalSerializer,
-        examples=[OpenApiExample("A defect", request_only=True, value={"reason": "Its bins were the wrong ones."})],
+        examples=[OpenApiExample("A defect", request_only=True, value={"reason": "The bins were wrong."})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
         """Withdraw the table permanently.
@@ -385,6 +385,6 @@ class RunTableWithdraw(ApiView):
         run = visible_run(request.user, pk, "training.withdraw_model")
         body = body_of(request, WithdrawalSerializer)
         if _result(run).is_withdrawn:
-            raise ValidationError("This table was withdrawn already, and stays so.", code=STATE)
+            raise ValidationError("This table has already been withdrawn.", code=STATE)
         withdrawn = result_withdraw(run=run, acting_user=request_user(request), **body)
         return Response(WithdrawnTableSerializer(withdrawn).data)

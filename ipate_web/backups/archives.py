@@ -138,7 +138,7 @@ def _members(file: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
         for member in tar:
             content = tar.extractfile(member)
             if content is None:
-                raise tarfile.TarError(f"{member.name} is no file")
+                raise tarfile.TarError(f"{member.name} is not a file")
             yield member.name, content
 
 

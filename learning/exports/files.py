@@ -25,7 +25,7 @@ from learning.learners import Model
 
 _NONE, _REFUSED = -1, -2
 _CELLS = (
-    "Write texts as the site spells them: without spaces around them, in Unicode's normal form C. Categories and codes "
+    "Write texts in the site's spelling: without spaces around them, in Unicode's normal form C. Categories and codes "
     "are then matched letter by letter; “Yes” is not “yes”."
 )
 _BLANK = "[ \\t]*"

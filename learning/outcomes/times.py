@@ -109,7 +109,7 @@ class Times(Target):
     kind: Literal["times"] = field(default="times", kw_only=True, repr=False)
     ends: Annotated[
         tuple[Number, ...],
-        Field(description="Ends of the intervals whose hazards are learned; the last one ends the time line."),
+        Field(description="Ends of the intervals whose hazards are learned; the last one ends the timeline."),
     ]
     unit: Unit = ""
 

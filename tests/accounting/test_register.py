@@ -226,7 +226,7 @@ def test_ten_sampled_runs_have_their_slack_and_no_eleventh(study: Study, monkeyp
     assert balances(study).of(ids(study)[:2]).tolist() == pytest.approx([10e-4, 20e-4])
     monkeypatch.setattr(services, "slack_fits", lambda study, slack: True)
     charge(study, ids(study)[:1], [1e-4], content={"slack": slack})
-    assert any("than caps leave" in fault for fault in study_faults(study))
+    assert any("than the caps leave" in fault for fault in study_faults(study))
 
 
 @pytest.mark.django_db(transaction=True)

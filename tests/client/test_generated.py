@@ -61,7 +61,7 @@ def test_a_proposal_by_keyword() -> None:
     assert study.propose_counts(title="T", column="class") == counted | {"choices": {"column": "class"}}
     private = Dataset(7, "", "private", [], (), {})
     assert study.propose_sgd_samples(title="T", private_dataset=private)["private_dataset"] == 7
-    with pytest.raises(LookupError, match="2 private datasets: give private_dataset"):
+    with pytest.raises(LookupError, match="2 private datasets\\. Pass private_dataset"):
         study_of("private", "private").propose_counts(title="T", column="class")
 
 

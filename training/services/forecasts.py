@@ -58,8 +58,8 @@ class Alternative:
             json_schema_extra={"enum": ["levels", "threshold", "smallest", "lenient"]},
             description="How people are asked. `levels`: everyone at the level they chose. `threshold`: only people "
             "who allow the best single ε, all at that ε. `smallest`: everyone at the smallest ε. `lenient`: "
-            "everyone at the level they chose, except people with the strictest promise, if budgets would end the "
-            "run.",
+            "everyone at the level they chose, but without the people with the strictest promise if their budgets "
+            "would end the run.",
         ),
     ]
     epsilon: Annotated[
@@ -78,8 +78,8 @@ class Alternative:
         int | None,
         MAY_BE_MISSING,
         Field(
-            description="Minimum number of labels released before the run ends because budgets are used up, if that "
-            "happens."
+            description="Minimum number of labels released before budgets are used up and end the run; null if they do "
+            "not end it."
         ),
     ] = None
     left_out: Annotated[

@@ -194,7 +194,7 @@ def run_cancel(
     share_settle(study=run.study, subject=run.pk, used=used_share(run))
     waiting_runs_wake(run)
     with logging_run(run.pk):
-        logger.info("The run was cancelled by user %s.", acting_user.pk if acting_user else "nobody (its study ended)")
+        logger.info("The run was cancelled by user %s.", acting_user.pk if acting_user else "no one (its study ended)")
     transaction.on_commit(lambda: run_forget(run))
     return run
 

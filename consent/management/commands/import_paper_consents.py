@@ -23,7 +23,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--by", required=True, metavar="USERNAME", help="user name of the operator who records them"
         )
-        parser.add_argument("--dry-run", action="store_true", help="only look for errors")
+        parser.add_argument("--dry-run", action="store_true", help="only check for errors")
 
     def handle(self, *args: Any, study: str, list: Path, scans: Path, by: str, dry_run: bool, **options: Any) -> None:
         row = study_by_slug(study)

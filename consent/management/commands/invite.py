@@ -29,7 +29,9 @@ class Command(BaseCommand):
             metavar="FILE",
             help=f"one pseudonym per line, or CSV with the columns {', '.join(COLUMNS)}; - for standard input",
         )
-        parser.add_argument("--everyone", action="store_true", help="everyone in the data not yet invited or decided")
+        parser.add_argument(
+            "--everyone", action="store_true", help="everyone in the data who has neither been invited nor decided"
+        )
         parser.add_argument(
             "--open",
             type=int,
@@ -61,7 +63,8 @@ class Command(BaseCommand):
             groups = look_alikes_in(study, [each.pseudonym for each in people])
             if groups and not options["different_people"]:
                 raise CommandError(
-                    f"Nobody was invited: some new pseudonyms look like others: {'; '.join(look_alikes_text(groups))} "
+                    "No one was invited, because some new pseudonyms look like others: "
+                    f"{'; '.join(look_alikes_text(groups))} "
                     "Correct the list, or give --different-people if they are different people."
                 )
             everyone = uninvited_holders(study).values_list("pseudonym", flat=True) if options["everyone"] else ()

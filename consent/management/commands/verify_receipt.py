@@ -33,8 +33,8 @@ class Command(BaseCommand):
         event = receipt_event("".join(number.split()).lower())
         if event is None:
             raise CommandError(
-                "No decision has this receipt number. Check each digit. If the signing key was changed since, add the "
-                "earlier one to IPATE_SIGNING_KEY_FALLBACKS."
+                "No decision has this receipt number. Check each digit. If the signing key has changed in the "
+                "meantime, add the earlier one to IPATE_SIGNING_KEY_FALLBACKS."
             )
         self.stdout.write(receipt_sentence(event))
         for term, value in [*receipt_facts(event), *receipt_digests(event)]:
@@ -53,6 +53,8 @@ class Command(BaseCommand):
     def _prove(self, event: ConsentEvent, path: Path) -> None:
         checkpoint = checkpoint_covering(event)
         if checkpoint is None:
-            raise CommandError("No checkpoint was signed since this decision, or a worker still has to prepare proofs.")
+            raise CommandError(
+                "No checkpoint has been signed since this decision, or a worker still has to prepare proofs."
+            )
         path.write_text(json.dumps(proof_of(event, checkpoint), ensure_ascii=False, indent=2) + "\n")
         self.stdout.write(f"{path} proves that checkpoint {checkpoint.number} of {checkpoint.day} covers it.")

@@ -56,7 +56,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--data", choices=sorted(STUDIES), default="digits", help="data to use (default digits)")
-        parser.add_argument("--no-serve", action="store_true", help="exit after the table; run no site")
+        parser.add_argument(
+            "--no-serve", action="store_true", help="exit after printing the table, without running the site"
+        )
         parser.add_argument("--json", action="store_true", help="print the result as a JSON object on the last line")
         parser.add_argument(
             "--sites",

@@ -285,7 +285,7 @@ def without_strictest(
     allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
     others = allowed > allowed.min()
     if not others.any():
-        raise ValueError("All groups have the same promise, so nobody would be left without the strictest one.")
+        raise ValueError("All groups have the same promise, so no one would be left after excluding the strictest.")
     return (_phase(allowed, sizes, others, cost, steps, rate, clip_norm),)
 
 

@@ -108,7 +108,7 @@ def test_requests_up_to_the_limit_are_read_and_larger_ones_refused(client, sign_
     if sign_in == "browser":
         ada.force_login(user_create("ben"))
     for size, message in (
-        (requests.MAX_BYTES - 100, "Correct what “errors” lists"),
+        (requests.MAX_BYTES - 100, "Correct the errors listed in “errors”"),
         (requests.MAX_BYTES + 1, "16 MiB"),
     ):
         response = ada.post("/api/v1/runs", json.dumps({"title": "a" * size}), content_type="application/json")

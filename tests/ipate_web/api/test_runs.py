@@ -418,7 +418,7 @@ def test_invented_rows_follow_from_the_schema_and_a_seed(study: Study, run: Run,
     )
     assert first == same and first["rows"] != other["rows"]
     assert len(first["rows"]) == len(first["answers"]) == 5 and set(first["answers"]) <= {"healthy", "ill"}
-    assert "tell nothing about people" in first["note"]
+    assert "reveal nothing about people" in first["note"]
     assert (first["rows"], first["answers"]) == example_rows(schema_from_json(first["schema"]), 5, seed=1)
     assert Release.objects.count() == releases, "and nothing of it is recorded"
     answer = researcher.post(f"/api/v1/models/{run.pk}/predict", {"rows": first["rows"]}, format="json")

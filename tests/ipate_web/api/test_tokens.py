@@ -118,5 +118,5 @@ def test_a_token_does_what_it_was_made_for_and_nothing_else(ward: Study) -> None
             )
             assert answer.status_code == (allowed if wanted == scope else 403), (scope, wanted)
             if wanted != scope:
-                assert f"no scope “{wanted}”" in answer.json()["detail"]
+                assert f"not have the scope “{wanted}”" in answer.json()["detail"]
     assert "decide" in as_("rita2").get(TOKENS).text

@@ -91,7 +91,7 @@ def test_another_study_and_a_token_without_the_scope_reach_no_webhook(ward, rece
     ApiToken.objects.update(scopes=[scope for scope in Scope.values if scope != Scope.WEBHOOKS])
     for asking, status, words in (
         (client("operator elsewhere"), 404, "no such study"),
-        (operator, 403, "no scope “webhooks”"),
+        (operator, 403, "not have the scope “webhooks”"),
     ):
         for answer in (
             asking.get(WEBHOOKS),

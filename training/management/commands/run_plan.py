@@ -18,7 +18,7 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("run", help="id of the draft, as in its page's address")
+        parser.add_argument("run", help="id of the draft, as in the URL of its page")
         parser.add_argument(
             "--share", type=float, help="share of every holder's cap, above 0 and at most 1; default: a quarter"
         )
@@ -28,7 +28,7 @@ class Command(BaseCommand):
         try:
             row = Run.objects.select_related("study", "private_dataset", "public_dataset").get(pk=run)
         except (Run.DoesNotExist, ValidationError):
-            raise CommandError(f"There is no run {run}. A run's id is part of its page's address.") from None
+            raise CommandError(f"There is no run {run}. A run's id is part of the URL of its page.") from None
         try:
             if share is not None:
                 share_check(share)

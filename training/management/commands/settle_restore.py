@@ -39,7 +39,7 @@ class Command(BaseCommand):
             type=int,
             default=0,
             metavar="N",
-            help="accept that N decisions are lost because their person, form or policy was lost, too",
+            help="accept that N decisions are lost because their person, form or policy was also lost",
         )
         parser.add_argument(
             "--list",
@@ -68,7 +68,7 @@ class Command(BaseCommand):
         row = study_by_slug(study)
         account = User.objects.filter(username=user, is_active=True).first()
         if account is None:
-            raise CommandError(f"There is no active account “{user}”. Give the name that you sign in with.")
+            raise CommandError(f"There is no active account “{user}”. Give the name that you use to sign in.")
         if listed is not None:
             self._list(row, account, listed)
             return
@@ -78,7 +78,7 @@ class Command(BaseCommand):
             return
         if is_distrusted(row):
             self.stdout.write(
-                "The journal does not continue from the backup, so it is unknown what was released since. Without "
+                "The journal does not continue from the backup, so it is unknown what has been released since. Without "
                 "--share, every account counts as used up."
             )
         else:

@@ -20,7 +20,7 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("run", help="id of the run, as in its page's address")
+        parser.add_argument("run", help="id of the run, as in the URL of its page")
         parser.add_argument("--student", choices=sorted(STUDENTS), help="default: the run's own student")
         parser.add_argument(
             "--set",
@@ -61,7 +61,7 @@ def _run(text: str) -> Run:
     try:
         return Run.objects.get(pk=text)
     except (Run.DoesNotExist, ValidationError):
-        raise CommandError(f"There is no run {text}. A run's id is part of its page's address.") from None
+        raise CommandError(f"There is no run {text}. A run's id is part of the URL of its page.") from None
 
 
 def _parameter(text: str) -> tuple[str, Any]:

@@ -179,7 +179,7 @@ def _require_probabilities(probabilities: ArrayLike | None, votes: NDArray[np.fl
     array = np.asarray(np.nan if probabilities is None else probabilities, dtype=np.float64)
     if array.shape != votes.shape or not ((array >= 0) & (array <= 1)).all():
         raise ValueError(
-            f"student_probabilities must hold a probability for each entry of votes, shape {votes.shape}: pass what "
-            "the student predicts for these queries, or zeros while there is no student."
+            f"student_probabilities must hold a probability for each entry of votes, shape {votes.shape}: pass the "
+            "student's predictions for these queries, or zeros while there is no student."
         )
     return array
