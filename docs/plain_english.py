@@ -82,7 +82,6 @@ ALLOWED: tuple[str, ...] = (
     "Since then, a guess",
     "parental responsibility, which I have alone",
     "from which date to count",
-    "What you were doing did not take effect",
 )
 
 

@@ -263,7 +263,7 @@ class _Column:
         if isinstance(cell, float) or _NOT_FINITE.fullmatch(cell) or math.isinf(_number(cell)):
             return f"“{_shown(cell)}” is not finite.", remedy
         if _THOUSANDS.fullmatch(cell):
-            remedy = "Write it without a comma between thousands, and with a point before decimals."
+            remedy = "Write it without thousands separators and with a decimal point."
         elif _DECIMAL_COMMA.fullmatch(cell):
             remedy = "Declare “decimal”: “,” in the schema."
         return f"“{_shown(cell)}” is not a number.", remedy
