@@ -109,7 +109,7 @@ def test_worker_beat_and_pages_are_well_again_after_a_cut(lost: str, tmp_path: P
 @pytest.mark.exhaustive
 def test_sites_go_on_when_their_hub_was_cut(live_server, settings, monkeypatch) -> None:
     """By real connections, which sites keep open: they break in the middle of a run, and are made again."""
-    settings.SITES_WAIT = 0
+    settings.SITES_WAIT = settings.SITES_INTERVAL = 0  # ask again at once
     with monkeypatch.context() as building:
         building.setattr(Hub, "transport", InThisProcess())
         there = Installations()

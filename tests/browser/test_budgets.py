@@ -42,7 +42,7 @@ def shares_recomputed(study: Study) -> list[float]:
 
 def shares_shown(site: Site) -> list[float]:
     rows = site.page.locator("#budgets-live table").first.locator("tbody tr")
-    return [float(rows.nth(place).locator("td").nth(1).inner_text().split()[0]) for place in range(3)]
+    return [float(rows.nth(place).locator("td").nth(0).inner_text().split()[0]) for place in range(3)]
 
 
 def test_what_each_group_has_used_rises_while_a_vote_of_teachers_spends(visit: Any, study: Study) -> None:
@@ -56,7 +56,7 @@ def test_what_each_group_has_used_rises_while_a_vote_of_teachers_spends(visit: A
         assert not Run.objects.get(pk=run.pk).has_ended
         run_advance(run.pk)
     due = shares_recomputed(study)
-    last = olga.page.locator("#budgets-live table").first.locator("tbody tr").nth(2).locator("td").nth(1)
+    last = olga.page.locator("#budgets-live table").first.locator("tbody tr").nth(2).locator("td").nth(0)
     expect(last).to_have_text(f"{due[2]:.1f} %", timeout=TIMEOUT)
     after = shares_shown(olga)
     assert after == pytest.approx(due, abs=0.05)
