@@ -1,4 +1,4 @@
-"""The accounts of a study: recorded charges, their files, and charges that a restored backup may lack.
+"""The accounts of a study: recorded charges and slacks, their files, and charges that a restored backup may lack.
 
 After a restore it is unknown who was charged, consented or raised their level after the backup was made. The release
 that settles this gap states ``reached``, the largest share of its cap that any account can have reached. This is a
@@ -10,6 +10,7 @@ where the cap is the largest cap that the holder is known by now to have had, so
 raises the floor. See "Restored backups" in docs/gaussian-accounts.md.
 """
 
+import math
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ from uuid import uuid4
 
 import numpy as np
 
-from accounting.caps import caps_of
+from accounting.caps import SLACKS, caps_of, slack_of
 from accounting.models import AccountBook, Release
 from common.artifacts import arrays_load, arrays_save
+from common.journal import note
 from consent.models import Study
 from consent.selectors import epsilons_largest
 
@@ -178,3 +180,32 @@ def caps_largest(study: Study, holders: np.ndarray) -> np.ndarray:
 def _before(name: str) -> Balances:
     """Return the accounts at the time of a gap; a name always refers to the same content."""
     return _loaded(name, "before")
+
+
+#: Tolerance for rounding when slacks are added, relative to the δ that caps reserve for them.
+_ROUNDING = 1e-9
+
+
+def charged_slack(study: Study) -> float:
+    """Return the sum of δ′ over all releases of a study that have a slack."""
+    with_slack = Release.objects.filter(study=study, content__has_key="slack")
+    return math.fsum(float(content["slack"]) for content in with_slack.values_list("content", flat=True))
+
+
+def slack_fits(study: Study, slack: float) -> bool:
+    """Return whether another slack fits into the δ that caps leave for slacks. The caller holds the study's lock."""
+    return charged_slack(study) + slack <= SLACKS * slack_of(study.delta) * (1 + _ROUNDING)
+
+
+def slack_note(study: Study) -> None:
+    """Record charged slacks in the journal, because a restored backup may lack them."""
+    note(study.pk, facts={"slack": charged_slack(study)})
+
+
+def slack_faults(study: Study) -> Iterator[str]:
+    """Check that the slacks of all releases do not exceed the δ that caps leave for them."""
+    if not slack_fits(study, 0.0):
+        yield (
+            f"The slacks of sampled runs add up to {charged_slack(study):g}, which is more of the study's δ than the "
+            "caps leave."
+        )

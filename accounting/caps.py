@@ -1,20 +1,17 @@
 """Conversions between ε and μ²: the caps of promises, the ε of a charge, and the slacks of sampled runs.
 
-A slack is the δ′ of a sampled run. It does not depend on holders, so it is public, and the register stores it.
+A slack is the δ′ of a sampled run. It does not depend on holders, so it is public, and the register stores it. Does not
+import Django.
 """
 
 import math
-from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accounting.models import Release
 from accounting.privacy import SMALLEST_DELTA, available_delta, gdp_epsilon, promise_caps
-from common.journal import note
 from common.noise import JOINT_NORMAL_DISTANCE
-from consent.models import Study
 
 #: More noisy numbers than a study can ever draw: drawing a million takes 0.08 s on one core, so this many would take
 #: 2,500 years. For each of them, δ is reduced by the sampler's distance (condition 10).
@@ -75,32 +72,3 @@ def epsilon_of(charge: float, delta: float) -> float:
 def _left(delta: float, epsilon: float) -> float:
     slacks = [slack_of(delta)] * SLACKS
     return available_delta(delta, epsilon, draws=DRAWS, distance=JOINT_NORMAL_DISTANCE, slacks=slacks)
-
-
-#: Tolerance for rounding when slacks are added, relative to the δ that caps reserve for them.
-_ROUNDING = 1e-9
-
-
-def charged_slack(study: Study) -> float:
-    """Return the sum of δ′ over all releases of a study that have a slack."""
-    with_slack = Release.objects.filter(study=study, content__has_key="slack")
-    return math.fsum(float(content["slack"]) for content in with_slack.values_list("content", flat=True))
-
-
-def slack_fits(study: Study, slack: float) -> bool:
-    """Return whether another slack fits into the δ that caps leave for slacks. The caller holds the study's lock."""
-    return charged_slack(study) + slack <= SLACKS * slack_of(study.delta) * (1 + _ROUNDING)
-
-
-def slack_note(study: Study) -> None:
-    """Record charged slacks in the journal, because a restored backup may lack them."""
-    note(study.pk, facts={"slack": charged_slack(study)})
-
-
-def slack_faults(study: Study) -> Iterator[str]:
-    """Check that the slacks of all releases do not exceed the δ that caps leave for them."""
-    if not slack_fits(study, 0.0):
-        yield (
-            f"The slacks of sampled runs add up to {charged_slack(study):g}, which is more of the study's δ than the "
-            "caps leave."
-        )

@@ -5,7 +5,8 @@ from uuid import uuid4
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
-from accounting.caps import caps_of, charged_slack
+from accounting.accounts import charged_slack
+from accounting.caps import caps_of
 from accounting.models import Release, ShareRecord
 from accounting.restores import missing_rows
 from accounting.services import book_write, gap_record

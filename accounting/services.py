@@ -8,8 +8,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
-from accounting.accounts import Balances, balances, balances_store, gap_surcharges
-from accounting.caps import slack_fits, slack_note
+from accounting.accounts import Balances, balances, balances_store, gap_surcharges, slack_fits, slack_note
 from accounting.models import AccountBook, Release
 from common.artifacts import arrays_delete
 from consent.models import Study

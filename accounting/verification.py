@@ -9,8 +9,7 @@ import numpy as np
 from django.db import transaction
 from django.db.models import Q
 
-from accounting.accounts import Balances, account_balances, balances, balances_load, caps_largest
-from accounting.caps import slack_faults
+from accounting.accounts import Balances, account_balances, balances, balances_load, caps_largest, slack_faults
 from accounting.ceilings import ceiling_faults
 from accounting.models import AccountBook, HeadCount, Release
 from accounting.restores import is_distrusted, missing_rows

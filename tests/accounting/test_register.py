@@ -15,8 +15,8 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from accounting import accounts, services, tasks
-from accounting.accounts import Balances, balances, balances_store, charges_of
-from accounting.caps import SLACKS, slack_faults, slack_of
+from accounting.accounts import Balances, balances, balances_store, charges_of, slack_faults
+from accounting.caps import SLACKS, slack_of
 from accounting.models import AccountBook, Release
 from accounting.services import LimitExceeded, release_record
 from accounting.shares import share_grant

@@ -11,8 +11,8 @@ from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from accounting.accounts import account_balances, balances
-from accounting.caps import caps_of, charged_slack, slack_of
+from accounting.accounts import account_balances, balances, charged_slack
+from accounting.caps import caps_of, slack_of
 from accounting.models import Release
 from accounting.restores import missing_rows
 from accounting.shares import share_free, share_grant, share_open, share_settle, shares

@@ -7,8 +7,8 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from accounting.accounts import balances, charges_of
-from accounting.caps import caps_of, charged_slack, slack_of
+from accounting.accounts import balances, charged_slack, charges_of
+from accounting.caps import caps_of, slack_of
 from accounting.models import Release
 from accounting.privacy import sampled_gaussian_mu
 from accounting.shares import share_free

@@ -10,8 +10,8 @@ from uuid import uuid4
 import numpy as np
 from django.utils.translation import gettext as _
 
-from accounting.accounts import charges_of
-from accounting.caps import SLACKS, slack_fits, slack_of
+from accounting.accounts import charges_of, slack_fits
+from accounting.caps import SLACKS, slack_of
 from accounting.models import Release
 from accounting.privacy.sampled_charge import SMALLEST_SLACK
 from common.artifacts import arrays_load, arrays_save, model_fetch
