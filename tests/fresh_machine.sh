@@ -36,6 +36,10 @@ ln -s pts/ptmx dev/ptmx
 ln -s /proc/self/fd dev/fd
 mount -t proc proc proc
 mount --bind "$repository" fresh/repository
+if [ "$venv" != - ]; then  # it may be under /tmp
+    mkdir -p ".$venv"
+    mount --bind "$venv" ".$venv"
+fi
 rm -rf {opt/ipate,etc/ipate,var/lib/ipate*,var/backups/ipate,etc/nginx/sites-enabled/*,etc/systemd/system/*.wants}
 if grep -q :name=systemd: /proc/self/cgroup; then
     mount -t sysfs -o ro sysfs sys && mount -t tmpfs tmpfs sys/fs/cgroup
