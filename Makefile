@@ -30,6 +30,10 @@ help: ## list the targets
 	$(PIP) -r requirements/encoders.txt
 	touch $@
 
+.venv/installed-docs: .venv/installed requirements/docs.txt
+	$(PIP) -r requirements/docs.txt
+	touch $@
+
 $(CATALOGUES): %.mo: %.po | .venv/installed
 	@$(BIN)/python -m ipate_web.catalogues
 
@@ -42,7 +46,7 @@ install-site: ## install the site without PyTorch, for pages, beat and backups (
 
 install-dev: .venv/installed-dev $(CATALOGUES)
 
-demo: install ## serve a study on real data and carry it out (DATA=digits|mnist|adult|diabetes, PORT=8000, SITES=3)
+demo: install docs ## serve a study on real data and carry it out (DATA=digits|mnist|adult|diabetes, PORT=8000, SITES=3)
 	@$(MANAGE) demo --data $(DATA) --port $(PORT) $(if $(SITES),--sites $(SITES))
 
 up: install ## start site and worker for development (PORT=8000)
@@ -68,7 +72,7 @@ examples: install-dev ## run the examples in docstrings
 	@$(LOCAL) $(PYTEST) -q -p no:randomly -p no:cacheprovider --doctest-modules --no-header \
 		$$(grep -rl --include='*.py' '>>>' accounting client common consent ipate_web learning training)
 
-docs: .venv/installed-dev ## build the documentation, which the site serves at /docs/
+docs: .venv/installed-docs ## build the documentation, which the site serves at /docs/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 pictures: install-dev ## retake the screenshots of the documents (docs/screenshots)
@@ -100,7 +104,7 @@ house: ## count modules, templates and lines, and compare them with their limits
 	touch $@
 
 lock: .venv-release/installed ## resolve requirements/*.in into the lists with hashes that are installed (UPGRADE=1: newest allowed)
-	cd requirements && for each in site worker dev release; do \
+	cd requirements && for each in site worker docs dev release; do \
 		../$(LOCK) $(if $(UPGRADE),--upgrade) --excludes excluded.txt --no-emit-package torch $$each.in -o $$each.txt; done
 	cd requirements && ../$(LOCK) --no-deps encoders.in -o encoders.txt
 
@@ -109,7 +113,7 @@ sbom: .venv-release/installed install ## write a bill of materials with licences
 	@$(RELEASE)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o var/sbom.json $(BIN)/python
 
 advisories: .venv-release/installed ## check the locked packages for advisories on PyPI (needs the network)
-	@for each in site worker dev; do \
+	@for each in site worker docs dev; do \
 		$(RELEASE)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$each.txt || exit 1; done
 
 LEFT = tests/releases/$(VERSION).tar.xz

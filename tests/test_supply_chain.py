@@ -43,7 +43,7 @@ def locked(name: str) -> dict[str, tuple[str, list[str]]]:
 
 def test_every_package_has_its_version_and_hashes_and_none_is_of_cuda() -> None:
     names = set()
-    for name in ("site.txt", "worker.txt", "dev.txt", "encoders.txt", "release.txt", "torch.txt"):
+    for name in ("site.txt", "worker.txt", "docs.txt", "dev.txt", "encoders.txt", "release.txt", "torch.txt"):
         found = locked(name)
         assert found and all(version and hashes for version, hashes in found.values()), name
         text = re.sub(r"(?m)^#.*", "", (REQUIREMENTS / name).read_text())
@@ -54,7 +54,7 @@ def test_every_package_has_its_version_and_hashes_and_none_is_of_cuda() -> None:
 
 
 def test_the_lists_pin_the_required_versions() -> None:
-    for name in ("site", "worker", "dev", "encoders", "release"):
+    for name in ("site", "worker", "docs", "dev", "encoders", "release"):
         found = locked(f"{name}.txt")
         for line in (REQUIREMENTS / f"{name}.in").read_text().splitlines():
             if match := re.match(r"([\w.-]+)(?:\[[\w,]+\])?==(\S+)", line):

@@ -161,11 +161,11 @@ def test_the_demo_goes_on_where_it_was_stopped_and_can_be_run_again(tmp_path: Pa
     for run in runs:
         groups = [(group["level"], group["epsilon"]) for group in run["groups"]]
         assert groups == [("HIGH", 1.0), ("AVERAGE", 2.0), ("LOW", 3.0)]
-    assert all(0.2 < group["share"] <= 0.25 for group in everybody["groups"])
-    assert all(0.2 < group["share"] <= 0.50 for group in teachers["groups"])
+    assert all(0.1 < group["share"] <= 0.15 for group in everybody["groups"])
+    assert all(0.2 < group["share"] <= 0.65 for group in teachers["groups"])
     assert all(group["share"] is None for run in (weighting, baseline) for group in run["groups"])
     assert everybody["labels"] == 300, "every public point"
-    assert everybody["label_accuracy"] > 0.7
+    assert everybody["label_accuracy"] > 0.5
     assert everybody["student_accuracy"] > baseline["student_accuracy"]
     assert teachers["labels"] > 0 and weighting["labels"] > baseline["labels"] > 0
 

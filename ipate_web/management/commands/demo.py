@@ -173,6 +173,7 @@ class Command(BaseCommand):
             f"  http://127.0.0.1:{port}{reverse('staff:runs', args=[study.slug])}\n"
             "You can stop with Ctrl-C at any time and continue with the same command.\n\n"
         )
+        self.stdout.flush()  # output to a file is buffered
 
     def _print_places(self, port: int, study: Study, runs: list[Run]) -> None:
         """Print the most informative pages, each with the users who may see it."""

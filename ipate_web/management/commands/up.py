@@ -38,6 +38,7 @@ class Command(BaseCommand):
                 "worker": stack.enter_context(running(worker_command(), logs / "worker.log", environment)),
             }
             self.stdout.write(f"The site runs at http://127.0.0.1:{port} (logs in {logs}). Ctrl-C stops it.")
+            self.stdout.flush()  # output to a file is buffered
             try:
                 while True:
                     for name, process in processes.items():
