@@ -50,7 +50,7 @@ def proposals() -> str:
         "from ipate_client.proposing import Proposing, planning, proposing\n\n",
         "if TYPE_CHECKING:\n    from ipate_client.documents import Dataset\n\n\n",
         "class Proposals(Proposing):\n",
-        '    """A study\'s proposals. Pass a dataset only if the study has several of its kind."""\n',
+        '    """A study\'s proposals. Pass a dataset only if the study has more than one of its kind."""\n',
     ]
     names: set[str] = set()
     for method in IMPLEMENTED:

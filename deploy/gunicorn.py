@@ -9,7 +9,7 @@ workers = int(os.environ.get("WEB_CONCURRENCY", "4"))
 # A first plan with an embedding learned from public points takes about a minute.
 timeout = 180
 graceful_timeout = 60
-# One socket in the home folder, which the processes for holders and staff would share and nobody uses.
+# One socket in the home folder that the processes for holders and staff would share, but that is never used.
 control_socket_disable = True
 
 # Where the processes count for /metrics together; it has to be there before the first of them starts.

@@ -69,7 +69,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             return match[0]
         found = target(link)
         if found is None and not (ROOT / posixpath.dirname(source) / link).exists():
-            raise ValueError(f"{source} links to {link}, which is not there.")
+            raise ValueError(f"{source} links to {link}, which does not exist.")
         return f"[{text}]({found}{section})" if found else text
 
     markdown = _LINK.sub(linked, markdown)
@@ -79,7 +79,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Set what stands below and above the line in formulas, such as x_t and e^{−x}, outside of code."""
+    """Typeset subscripts and superscripts in formulas, such as x_t and e^{−x}, outside of code."""
     depth, parts = 0, []
     for part in re.split(r"(<[^>]*>)", html):
         if part.startswith(("<code", "<pre")):

@@ -1,4 +1,4 @@
-"""A document with proofs as PDF, for reviewers: ``gaussian-accounts.pdf`` of the site of documents, by Typst."""
+"""Typeset a document with proofs as PDF for reviewers: ``gaussian-accounts.pdf`` on the documentation site."""
 
 import re
 from collections.abc import Iterator
@@ -23,10 +23,10 @@ _SPECIAL = re.compile(r"[\\#*_`$<>@~\[\]/=+-]")
 
 
 def pdf(markdown: str) -> bytes:
-    """A document as PDF; links to other documents become their text.
+    """Return a document as PDF, with links to other documents replaced by their text.
 
     Raises:
-        ValueError: the document has something that this does not know.
+        ValueError: the document contains an element that cannot be printed.
     """
     tree = SyntaxTreeNode(MarkdownIt("commonmark").enable("table").parse(markdown))
     source = _TEMPLATE + "\n".join(_block(node) for node in tree.children)
@@ -57,7 +57,7 @@ def _inline(node: SyntaxTreeNode) -> str:
         case "inline" | "link":
             return inside
         case _:
-            raise ValueError(f"No way to print a {node.type}.")
+            raise ValueError(f"Cannot print a {node.type}.")
 
 
 def _block(node: SyntaxTreeNode) -> str:
@@ -80,7 +80,7 @@ def _block(node: SyntaxTreeNode) -> str:
             cells = ", ".join(f"[{cell}]" for row in rows for cell in row)
             return f"#table(columns: ({columns},), {cells})\n"
         case _:
-            raise ValueError(f"No way to print a {node.type}.")
+            raise ValueError(f"Cannot print a {node.type}.")
 
 
 def _rows(table: SyntaxTreeNode) -> Iterator[list[str]]:

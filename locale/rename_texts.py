@@ -526,7 +526,7 @@ class Quotes:
         return value
 
     def replaced(self, value: str) -> str:
-        """Return a string with whole texts renamed that cannot be parts of others."""
+        """Return a string in which whole texts are renamed that cannot be part of other texts."""
         for old, new in self.whole:
             if old not in value:
                 continue
@@ -605,7 +605,7 @@ def document_rename(plan: Plan, path: Path) -> None:
 
 
 def third_person_rename(plan: Plan, table: dict[str, Any]) -> None:
-    """Rename texts about another person, and keep each with the text to the reader that it stands for.
+    """Rename texts about another person, and keep each with the corresponding text to the reader.
 
     Entries of the table whose old text is one about another person are taken out of it.
     """
@@ -628,7 +628,7 @@ def third_person_rename(plan: Plan, table: dict[str, Any]) -> None:
 
 
 def _persons(table: dict[str, Any]) -> set[str]:
-    """Old texts of a table that are about another person."""
+    """Return the old texts of a table that are about another person."""
     path = ROOT / "locale" / "en" / "LC_MESSAGES" / "person.po"
     spoken = {entry.msgstr for entry in polib.pofile(str(path))} if path.exists() else set()
     return {row["old"] for row in table["text"] if {row["old"], row["new"]} & spoken}

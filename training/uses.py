@@ -105,7 +105,7 @@ def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, flo
     It depends on shares, which are public, on the holder's promises, and on the runs that asked the holder (``among``).
     A share opened without asking the holder adds nothing, regardless of their choices in the meantime.
 
-    In a run, an account reaches at most the share's limit. If a run has returned part of its share, nobody was charged
+    In a run, an account reaches at most the share's limit. If a run has returned part of its share, no one was charged
     more than the rest, so only the rest is added. A drawing of head counts charges participants at most its share of
     the smallest cap.
     """

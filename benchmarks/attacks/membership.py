@@ -57,7 +57,7 @@ def shadows(publish: Publish, truth: NDArray[np.integer], count: int, *, seed: i
 def likelihood_ratios(taking: Taking, logits: Floats) -> Floats:
     """Return `(studies, people)` log-likelihood ratios of "took part", each computed without the attacked study.
 
-    Means and variance exclude the attacked study, because that would include the answer.
+    Means and variance exclude the attacked study, which would reveal the answer.
     """
     sides = [_of_the_others(side, logits) for side in (taking, ~taking)]
     # if every model is as certain about people as can be represented, nothing can be inferred about them

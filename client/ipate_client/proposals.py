@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Proposals(Proposing):
-    """A study's proposals. Pass a dataset only if the study has several of its kind."""
+    """A study's proposals. Pass a dataset only if the study has more than one of its kind."""
 
     def _neighbours(
         self,

@@ -38,7 +38,7 @@ _ONE_VALIDITY = Q(valid_months=None) | Q(valid_until=None)
 
 
 class ConsentFormProposal(Validity, StudyChained):
-    """Version of the consent form that is pending until a second committee member approves and thereby publishes it.
+    """Version of the consent form that is pending until a second committee member approves it, which publishes it.
 
     ``follows`` is the version in force when this version was proposed (0 if there was none); once a newer version is
     published, this one can no longer be published. A small correction, which changes no fact, has ``objection_until``:

@@ -366,7 +366,7 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
 
 @transaction.atomic
 def account_join(*, holder_id: int, user: User) -> bool:
-    """Give a holder the account that has just signed in with its second factor, and return whether that was possible.
+    """Link a holder to the account just used to sign in with a second factor; return whether that was possible.
 
     This is impossible if the invitation has ended in the meantime, or if the account already decides for other records.
     """

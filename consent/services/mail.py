@@ -368,7 +368,7 @@ def address_confirm(*, address: HolderAddress) -> None:
 
 @transaction.atomic
 def addresses_forget(*, holders: Collection[int]) -> None:
-    """Delete the addresses and wishes that holders of one study gave, with the emails to them, and log this."""
+    """Delete the addresses and preferences that holders of one study gave, with the emails to them, and log this."""
     rows = HolderAddress.objects.filter(holder__in=list(holders))
     with changes_recorded(rows, acting_user=None):
         rows.delete()

@@ -89,7 +89,7 @@ class AccountAdapter(DefaultAccountAdapter):
         extra_tags: str = "",
         message: str | None = None,
     ) -> None:
-        """Show a message in the site's words, if it has one."""
+        """Show a message in the site's wording, if it has one."""
         name = (message_template or "").rpartition("/")[2].removesuffix(".txt")
         if name == "password_changed" and not request.user.is_authenticated:
             return  # After a link in an email, perhaps the first visit, the next page explains what to do.

@@ -104,7 +104,7 @@ class StudyBudget(ApiView):
     renderer_classes = [JSONRenderer, TableCsv]
 
     @operation(
-        "What each privacy group has used",
+        "Budget used by each privacy group",
         "studies",
         {(200, "application/json"): StudyBudgetSerializer, (200, "text/csv"): OpenApiTypes.STR},
         parameters=[OpenApiParameter("format", enum=["json", "csv"])],

@@ -109,7 +109,9 @@ class ModelSerializer(serializers.ModelSerializer):
     id = serializers.UUIDField(source="run_id")
     study = serializers.CharField(source="run.study.slug")
     title = serializers.CharField(source="run.title")
-    labels = serializers.IntegerField(source="run.labels", help_text="Number of released labels that it learned from.")
+    labels = serializers.IntegerField(
+        source="run.labels", help_text="Number of released labels that the model learned from."
+    )
     rehearsal = serializers.BooleanField(
         source="run.rehearsal", help_text="Whether the model comes from a rehearsal study, which makes no promises."
     )
@@ -506,7 +508,7 @@ class KeysSerializer(serializers.Serializer):
 
 
 class KeyList(ApiView):
-    """Open to everyone, because people who receive a model from someone else may not have an account here."""
+    """Public endpoint, because people who receive a model from someone else may not have an account here."""
 
     authentication_classes = ()
     permission_classes = ()

@@ -51,7 +51,7 @@ def choices_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def methods_by_name() -> dict[str, list[RunMethod]]:
-    """Return the methods by name, because the variants of some methods have nothing in common."""
+    """Return, by name, the classes that implement each method; some variants have their own class."""
     return {name: [each for each in IMPLEMENTED if each.name == name] for name in METHODS}
 
 

@@ -162,7 +162,7 @@ class UploadForm(forms.Form):
 
 
 def next_upload(study: Study) -> UploadForm:
-    """Return the form for a study's next file, with a kind that is still missing and the last public or test schema."""
+    """Return the form for a study's next file: a missing kind, with the schema of the last public or test rows."""
     have = set(study.datasets.filter(removed_at=None).values_list("kind", flat=True))
     order = (Dataset.Kind.PUBLIC, Dataset.Kind.TEST, Dataset.Kind.PRIVATE)
     kind = next((each for each in order if each not in have), Dataset.Kind.PUBLIC)

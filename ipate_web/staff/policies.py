@@ -108,7 +108,7 @@ class AffordableForm(forms.Form):
             )
 
     def holders(self) -> dict[str, int]:
-        """Return level → number."""
+        """Return the number of holders by level."""
         return {level.value: self.cleaned_data[_holders(level)] for level in Level}
 
 

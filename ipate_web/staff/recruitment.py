@@ -32,7 +32,7 @@ class HeadCountForm(forms.Form):
             self.fields[level.value] = forms.IntegerField(label=capfirst(str(level.label)), min_value=0, max_value=MOST)
 
     def counts(self) -> dict[str, int]:
-        """Return level → number."""
+        """Return the number of holders by level."""
         return {level: self.cleaned_data[level] for level in Level.values}
 
 

@@ -194,7 +194,7 @@ class Labels(Target):
 
     @property
     def _combined(self) -> Floats:
-        """1 if a combination has a label, `(categories, labels)`."""
+        """Array `(categories, labels)` that is 1 if a combination has a label, and 0 otherwise."""
         return self.bits(np.arange(1 << len(self.names))).astype(np.float64)
 
     def shares(self, predictions: Floats) -> Floats:

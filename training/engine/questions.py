@@ -119,7 +119,7 @@ def released_name(run: Run, index: int) -> str:
 
 
 def released_tidy(run: Run) -> None:
-    """Delete files of failed commits, which were drawn but never released, so nobody has seen them."""
+    """Delete files of failed commits, which were drawn but never released, so no one has seen them."""
     named, start = set(run.batches.values_list("released", flat=True)), f"{rounds_folder(run)}/{_BATCH}"
     drawn = (name for name in arrays_list(rounds_folder(run)) if name.startswith(start))
     arrays_delete(*(name for name in drawn if name not in named))

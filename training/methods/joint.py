@@ -115,7 +115,7 @@ class JointMethod:
             yield from _answer_faults(question, joint_question, paid)
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        """Yield messages about faults in the site's answers for a total; the total itself charges nobody."""
+        """Yield messages about faults in the site's answers for a total; the total itself charges no one."""
         assert batch.round is not None, "a batch across sites belongs to a round"
         question = self.asking.questions.question(batch.round)
         for joint_question, paid in _answers(batch, release):

@@ -232,7 +232,7 @@ def affordable(
         wanted: Number of labels; None for all of the points.
 
     Raises:
-        PlanError: Nobody takes part, or the noise would be too large; the message says what to do.
+        PlanError: No one takes part, or the noise would be too large; the message says what to do.
     """
     levels = tuple(
         PlannedLevel(level, float(caps_of(epsilon, delta)), float(holders[level]))

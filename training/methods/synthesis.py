@@ -210,7 +210,7 @@ class DeniabilityMethod(CountedMethod):
         yield from ()
 
     def charges_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:
-        """Yield nothing, because nobody is charged."""
+        """Yield nothing, because no one is charged."""
         yield from ()
 
 
