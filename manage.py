@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command line for iPATE: for development, and what the command ``ipate`` of an installation calls."""
+"""Django's command line for iPATE, for development; the command ``ipate`` of an installation calls it."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Settings of gunicorn for an installation: ``gunicorn --config deploy/gunicorn.py ipate_web.wsgi:application``."""
+"""Gunicorn settings of an installation: ``gunicorn --config deploy/gunicorn.py ipate_web.wsgi:application``."""
 
 import os
 import shutil
@@ -9,16 +9,16 @@ workers = int(os.environ.get("WEB_CONCURRENCY", "4"))
 # A first plan with an embedding learned from public points takes about a minute.
 timeout = 180
 graceful_timeout = 60
-# One socket in the home folder that the processes for holders and staff would share, but that is never used.
+# The processes for holders and staff would share one socket in the home folder, which is never used.
 control_socket_disable = True
 
-# Where the processes count for /metrics together; it has to be there before the first of them starts.
+# Where processes share their counts for /metrics; this folder must exist before the first of them starts.
 _metrics = tempfile.mkdtemp(prefix="ipate-metrics-")
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = _metrics
 
 
 def child_exit(server, worker):
-    """Forget what a process that has ended was doing just then."""
+    """Clear what a process was doing when it ended."""
     from prometheus_client.multiprocess import mark_process_dead
 
     mark_process_dead(worker.pid)

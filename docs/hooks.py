@@ -1,6 +1,6 @@
-"""What MkDocs does for this project: pages from outside ``docs/``, proofs as PDF, and no script within a page.
+"""MkDocs hooks: pages from outside ``docs/``, proofs as PDF, and no inline scripts.
 
-The site's content security policy allows scripts from files alone; the theme writes some into every page.
+The site's content security policy allows no inline scripts, but the theme writes some into every page.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import proofs
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Documents that lie where people look for them in a repository → their pages.
+#: Documents that stay where people look for them in a repository → their pages.
 OUTSIDE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -46,7 +46,7 @@ _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the documents that lie outside."""
+    """Add documents from outside ``docs/``."""
     for source, page in OUTSIDE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
     files.append(File.generated(config, PDF, content=proofs.pdf((ROOT / "docs" / PROOFS).read_text(encoding="utf-8"))))
@@ -54,7 +54,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Lead links as they are right in the repository to pages; a link to another file of it becomes its name."""
+    """Point links that are correct in the repository to pages; replace a link to any other file with its name."""
     path = page.file.src_path
     source = next((outside for outside, inside in OUTSIDE.items() if inside == path), f"docs/{path}")
 
@@ -94,7 +94,7 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Move scripts of the theme into files."""
+    """Move the theme's inline scripts into files."""
 
     def moved(match: re.Match[str]) -> str:
         name = f"assets/page-{hashlib.sha256(match[1].encode()).hexdigest()[:16]}.js"
@@ -107,5 +107,5 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 
 
 def on_post_template(output_content: str, template_name: str, **_: Any) -> str:
-    """Drop the theme's page for addresses that are not there: the application has its own."""
+    """Drop the theme's page for HTTP 404, because the application has its own."""
     return "" if template_name == "404.html" else output_content

@@ -1,8 +1,9 @@
 """Check the style of documents, docstrings, page texts and API descriptions: ``python docs/plain_english.py``.
 
-Part of ``make lint``. Documents are read as prose, without code, tables and headings. Page texts are the English ones
-of the German catalogue; API descriptions are strings of ``ipate_web/api``. Expressions are banned that native writers
-avoid or that must be read twice. While old ones are left, each area has a budget: lower it when the count falls.
+Part of ``make lint``. Only the prose of documents is checked, without code, tables and headings. Page texts are the
+English ones of the German catalogue; API descriptions are strings of ``ipate_web/api``. Expressions are banned that
+native writers avoid or that must be read twice. As long as some remain, each area has a budget, which is lowered when
+the count falls.
 """
 
 import ast
@@ -15,7 +16,7 @@ import polib
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("accounting", "client", "common", "consent", "ipate_web", "learning", "training")
-#: Written by programs.
+#: Generated files.
 GENERATED = {
     "docs/reproduction.md",
     "docs/benchmarks.md",
@@ -23,9 +24,9 @@ GENERATED = {
     "docs/capabilities.md",
     "docs/tutorials/notebook.md",
 }
-#: Folders whose documents have a purpose of their own.
+#: Folders of documents that serve their own purpose.
 OTHERS = (ROOT / "client", ROOT / "locale", ROOT / "accounting" / "privacy" / "papers")
-#: About what changed, and so with a past.
+#: Documents about changes, which may use the past tense.
 WITH_HISTORY = {"CHANGELOG.md"}
 
 MOST_WORDS = 50_000
@@ -33,7 +34,7 @@ MOST_WORDS = 50_000
 LONGEST = 70
 """Most words of a sentence of a document."""
 
-#: Banned expressions that are left in each area.
+#: Number of banned expressions left in each area.
 BUDGETS = {"documents": 11, "page texts": 3, "API descriptions": 0, "docstrings": 0, "first lines of docstrings": 0}
 
 BANNED = {
@@ -58,7 +59,7 @@ BANNED = {
     r"counts? up to": "say: is valid until",
     r"(?<!let )(?<!leave )(?<!leaves )alone": "say: only",
 }
-#: As the beginning of a sentence with a full stop, which headings and questions have not.
+#: At the beginning of a sentence with a full stop, so not in headings and questions.
 BANNED_FIRST = {
     r"(?:what|who|whom|whose|whoever|nobody|somebody|so many|so much)": "name the thing or the person first",
     r"it is (?:on record|said|told|known)": "use an active verb with an actor",
@@ -68,7 +69,7 @@ NO_FIRST_LINE = re.compile(
     r"(?:what|who|whom|whose|whoever|how|when|where|why|that|it|nobody|somebody|of|by|from|for|to|in|on|with|as|so)\b",
     re.IGNORECASE,
 )
-#: What is right although it looks banned: parts of sentences, at most 40.
+#: Exceptions: parts of sentences that only look banned, at most 40.
 ALLOWED: tuple[str, ...] = (
     "leave alone",
     "stand alone",
@@ -120,7 +121,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def banned(sentence: str) -> Iterator[str]:
-    """Yield each banned expression of a sentence with what to say instead."""
+    """Yield each banned expression of a sentence with what to write instead."""
     plain = re.sub(r"`[^`]*`|%\(\w+\)[sd]", "name", sentence)
     if any(part in plain for part in ALLOWED):
         return
@@ -160,7 +161,7 @@ def _docstrings(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.Constant]]:
 
 
 def code_faults() -> tuple[list[str], list[str], list[str]]:
-    """Return faults of docstrings, of their first lines, and of the API's descriptions."""
+    """Return faults of docstrings, of their first lines, and of API descriptions."""
     found: list[str] = []
     first: list[str] = []
     described: list[str] = []
@@ -196,7 +197,7 @@ def too_long() -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print faults of areas over their budget, or all faults of the areas that are named."""
+    """Print the faults of areas over their budget, or all faults of the areas given."""
     docstrings, first_lines, described = code_faults()
     areas = {
         "documents": list(document_faults()),

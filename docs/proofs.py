@@ -17,7 +17,7 @@ _TEMPLATE = """
 #show heading: set block(above: 1.4em, below: 0.7em)
 #show raw: set text(size: 8.5pt)
 """
-#: Where a name in code may go on in the next line.
+#: Where a name in code may be broken across lines.
 _BREAKS = re.compile(r"(?<=[._/])(?=\w)")
 _SPECIAL = re.compile(r"[\\#*_`$<>@~\[\]/=+-]")
 
@@ -74,7 +74,7 @@ def _block(node: SyntaxTreeNode) -> str:
             return f"#{kind}({items})\n"
         case "table":
             rows = list(_rows(node))
-            # A column is as wide as its text wants, in steps, so that a long one does not starve the others.
+            # Columns are as wide as their text needs, in steps, so that one long text does not squeeze the others.
             widest = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
             columns = ", ".join(f"{min(max(width, 6), 160)}fr" for width in widest)
             cells = ", ".join(f"[{cell}]" for row in rows for cell in row)

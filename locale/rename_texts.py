@@ -1,4 +1,4 @@
-"""Rename texts at once in code, templates, catalogue and tests: ``python locale/rename_texts.py TABLE``.
+"""Replace texts in code, templates, the catalogue and tests in one go: ``python locale/rename_texts.py TABLE``.
 
 A table is a TOML file with one entry for each text::
 
@@ -40,17 +40,18 @@ VALUES = re.compile(r"%\(\w+\)\w|%%|</?\w+")
 WIDTH = 120
 LONGEST_LINE = 160
 """Of templates, where a text cannot be broken within a tag."""
-#: Fewest words of a text that is renamed wherever a string of the product equals it, marked for translation or not.
+#: Texts with at least this many words are replaced wherever a string of the product equals them, marked for translation
+#: or not.
 FEW_WORDS = 4
-#: Most words of a part of a text that a test quotes.
+#: Maximum number of words of a part of a text that a test quotes.
 LONGEST_PART = 9
-#: Most characters of a key of a table of texts that stands in one line with ``: gettext_noop(``.
+#: Maximum length of a key that shares a line with ``: gettext_noop(`` in a table of texts.
 KEY_WIDTH = 98
 
 
 @dataclass
 class Rename:
-    """One entry of a table, with the German that the catalogue has so far."""
+    """One entry of a table, with the German text that the catalogue has so far."""
 
     old: str
     new: str
@@ -69,7 +70,7 @@ class Rename:
 
 @dataclass
 class Plan:
-    """Texts to rename, files as they will be, and remarks for the reader."""
+    """Texts to replace, new contents of files, and remarks for the reader."""
 
     renames: list[Rename]
     files: dict[Path, str] = field(default_factory=dict)
@@ -99,7 +100,7 @@ class Plan:
 
 
 def renames_of(table: dict[str, Any], catalogue: polib.POFile) -> tuple[list[Rename], list[str]]:
-    """Return the entries that still have to be applied, and errors of the table."""
+    """Return the entries that have yet to be applied, and errors in the table."""
     known = {entry.msgid: entry for entry in catalogue if not entry.obsolete and not entry.msgctxt}
     renames: list[Rename] = []
     errors: list[str] = []
@@ -166,7 +167,7 @@ def catalogue_rename(catalogue: polib.POFile, renames: Iterable[Rename]) -> None
 
 
 def _offsets(text: str) -> list[int]:
-    """Offset in bytes at which each line begins."""
+    """Return the byte offset of each line's beginning."""
     offsets = [0]
     for line in text.encode().splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
@@ -179,7 +180,7 @@ def _span(node: ast.expr, offsets: list[int]) -> tuple[int, int]:
 
 
 def _replaced(text: str, edits: list[tuple[int, int, str]]) -> str:
-    """Return ``text`` with each span of bytes replaced."""
+    """Return ``text`` with each byte range replaced."""
     data = text.encode()
     for start, end, new in sorted(edits, reverse=True):
         data = data[:start] + new.encode() + data[end:]
@@ -187,7 +188,7 @@ def _replaced(text: str, edits: list[tuple[int, int, str]]) -> str:
 
 
 def _is_bracketed(text: str) -> dict[int, bool]:
-    """For each line, whether it begins within brackets."""
+    """Return, for each line, whether it begins inside brackets."""
     depth = 0
     lines: dict[int, bool] = {}
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -294,7 +295,7 @@ def python_rename(plan: Plan, path: Path) -> None:
 
 
 def _labels(tree: ast.AST) -> set[int]:
-    """Strings of a migration that are labels: names, help texts, and the second of each choice."""
+    """Return the strings of a migration that are labels: names, help texts, and the second item of each choice."""
     named = {"verbose_name", "verbose_name_plural", "help_text"}
     found = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.keyword) and each.arg in named}
     found |= {
@@ -312,7 +313,7 @@ def _labels(tree: ast.AST) -> set[int]:
 
 
 def in_template(text: str) -> str:
-    """Return a text of the catalogue as a template has it."""
+    """Return a text of the catalogue as it is written in a template."""
     return re.sub(r"%\((\w+)\)s", r"{{ \1 }}", text).replace("%%", "%")
 
 
@@ -362,7 +363,7 @@ BLOCK = (
 
 
 def _short(line: str) -> str:
-    """Return a line with its longest text in lines of its own, if it is too long for a template."""
+    """Return a line with its longest text moved to lines of its own if it is too long for a template."""
     if len(line) <= LONGEST_LINE:
         return line
     found = [*re.finditer(TAG, line), *re.finditer(BLOCK, line)]
@@ -547,7 +548,7 @@ def test_rename(plan: Plan, path: Path, quotes: Quotes) -> None:
     joined = [each for each in ast.walk(tree) if isinstance(each, ast.JoinedStr)]
     patterns = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.keyword) and each.arg == "match"}
     inside = {id(part) for each in joined for part in ast.walk(each)}
-    # What a failed test says is no quotation.
+    # Messages of failed assertions are not quotations.
     remarks = {id(each.msg) for each in ast.walk(tree) if isinstance(each, ast.Assert) and each.msg}
     documented = remarks | {
         id(each.body[0].value)
@@ -592,7 +593,7 @@ def test_rename(plan: Plan, path: Path, quotes: Quotes) -> None:
 
 
 def document_rename(plan: Plan, path: Path) -> None:
-    """Rename buttons and pages that a document names in bold, and point out other quotations."""
+    """Rename buttons and pages that a document names in bold, and report other quotations."""
     text = plan.read(path)
     new = text
     for old, then in plan.pairs.items():
@@ -628,7 +629,7 @@ def third_person_rename(plan: Plan, table: dict[str, Any]) -> None:
 
 
 def _persons(table: dict[str, Any]) -> set[str]:
-    """Return the old texts of a table that are about another person."""
+    """Return the table's old texts that are about another person."""
     path = ROOT / "locale" / "en" / "LC_MESSAGES" / "person.po"
     spoken = {entry.msgstr for entry in polib.pofile(str(path))} if path.exists() else set()
     return {row["old"] for row in table["text"] if {row["old"], row["new"]} & spoken}
@@ -643,7 +644,7 @@ def _written(catalogue: polib.POFile) -> str:
 
 
 def table_apply(table: dict[str, Any]) -> Plan:
-    """Return what renaming the texts of a table changes, without writing it."""
+    """Return the changes made by applying a table, without writing them."""
     path = ROOT / "locale" / "de" / "LC_MESSAGES" / "django.po"
     catalogue = polib.pofile(str(path), wrapwidth=0)
     persons = _persons(table)

@@ -1,5 +1,5 @@
-// Tells the site, once a minute, that somebody types. Staff who send nothing are signed out after a while, and would
-// lose what they have typed until then.
+// Tells the site once a minute that the user is typing. Staff who send nothing are signed out after a while and would
+// lose the text typed so far.
 "use strict";
 
 const EVERY = 60_000;

@@ -2,7 +2,7 @@
 "use strict";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-// Where there are more series than colours, the second round is told apart by its points.
+// If there are more series than colours, the second round differs in its points.
 const colour = (index) => css(`--series-${(index % 3) + 1}`);
 const point = (index) => ["circle", "rect", "triangle"][Math.floor(index / 3) % 3];
 
@@ -39,13 +39,13 @@ function datasets({ kind, scale, x, connected, series }) {
 // A series with one value marks a point of another.
 const isMark = (values) => values.length > 1 && values.filter((value) => value !== null).length === 1;
 
-// Milliseconds as words: days where there are several, and the time of the day within one or two.
+// Milliseconds as words: days if there are several, and the time of day within one or two.
 function moments(x) {
   const day = 86400000;
   const range = x.at(-1) - x[0];
-  // Within half a day the day is in the table of the numbers.
+  // Within half a day, only the table of numbers shows the date.
   const options = range > 3 * day ? { dateStyle: "short" } : { ...(range > day / 2 ? { dateStyle: "short" } : {}), timeStyle: range > day / 24 ? "short" : "medium" };
-  // The English pages write days as Sweden does: 2026-11-28.
+  // English pages write dates as Sweden does: 2026-11-28.
   const { lang } = document.documentElement;
   const format = new Intl.DateTimeFormat(lang === "en" ? "sv" : lang, options);
   return (value) => format.format(value);
@@ -61,7 +61,7 @@ function halved(text) {
 }
 
 function configuration(chart, height) {
-  // Words take less room where there is little.
+  // Text takes less space where there is little.
   const isLow = height < 250;
   const font = isLow ? { size: 12 } : {};
   const logarithmic = chart.scale === "logarithmic";
@@ -101,7 +101,7 @@ function drawCharts() {
 
 Object.assign(Chart.defaults.font, { family: getComputedStyle(document.body).fontFamily, size: 14 });
 Chart.defaults.locale = document.documentElement.lang;
-// Twice the pixels of a plain screen, so that plots are sharp on paper.
+// Twice the pixels of an ordinary screen, so that plots are sharp on paper.
 Chart.defaults.devicePixelRatio = Math.max(2, devicePixelRatio);
 for (const medium of ["(prefers-color-scheme: dark)", "print"]) matchMedia(medium).addEventListener("change", drawCharts);
 document.addEventListener("htmx:afterSettle", drawCharts);

@@ -1,4 +1,4 @@
-// Shows what only works with a script, and says when a key was not read.
+// Shows parts that only work with scripts, and reports keys that could not be read.
 for (const part of document.querySelectorAll("[data-needs-script]")) part.hidden = false;
 document.addEventListener("allauth.error", (event) => {
   event.preventDefault();

@@ -1,5 +1,5 @@
-// What a reader has done in a part of a page survives when htmx replaces the part: what is opened, which columns are
-// shown, how far a table is scrolled, and where the focus is.
+// Keeps the state of a part of a page when htmx replaces it: open folds, visible columns, the scroll position of a
+// table, and the focus.
 "use strict";
 
 const REACHED = "a[href], button, input, select, summary, [tabindex]";

@@ -1,4 +1,4 @@
-// On a run's page: the announcement of its state.
+// Announces the state of a run on its page.
 "use strict";
 
 function announce() {

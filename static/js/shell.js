@@ -1,5 +1,5 @@
-// The keys of staff pages: Ctrl-K or / goes to the search field, j and k through the rows of a list. People who
-// use speech input can switch off the single keys, behind the "?" of the page (WCAG 2.1.4).
+// Keyboard shortcuts of staff pages: Ctrl-K or / moves to the search field, j and k move through the rows of a list.
+// People who use speech input can switch off the single keys behind the "?" of the page (WCAG 2.1.4).
 "use strict";
 
 const KEY = "single-keys";

@@ -1,4 +1,4 @@
-// Shows in the last ten minutes of a visit by invitation that it ends, and lets it last longer without leaving the page.
+// Warns in the last ten minutes of a visit by invitation that it will end, and extends it without leaving the page.
 const WARNING = 10 * 60 * 1000;
 const visit = document.querySelector("[data-visit-ends]");
 const part = (name) => visit.querySelector(`[data-visit-${name}]`);

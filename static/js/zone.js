@@ -1,4 +1,4 @@
-// Tell the site in which time zone its reader is. A page with times that was made for another zone is loaded again.
+// Tells the site the reader's time zone. A page with times rendered for another zone is loaded again.
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const cookie = `zone=${zone}`;
 const isKnown = () => document.cookie.split("; ").includes(cookie);
