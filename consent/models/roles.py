@@ -88,7 +88,7 @@ class Membership(models.Model):
                     name=name,
                     violation_error_message=_(
                         "This person already has a role in the study that cannot be combined with this one. People "
-                        "who decide cannot also oversee, and people who see exact numbers cannot propose runs unless "
+                        "who decide cannot also oversee, and people who see exact counts cannot propose runs unless "
                         "they operate the study. Remove the other role first, or choose another person."
                     ),
                 )

@@ -311,7 +311,7 @@ _NAMES: dict[str, tuple[str | Promise, str | Promise]] = {
     "database": (gettext_lazy("Database"), ""),
     "broker": (
         gettext_lazy("Message broker"),
-        gettext_lazy("Check that it is running and that IPATE_BROKER_URL is right. Runs and emails wait for it."),
+        gettext_lazy("Check that it is running and that IPATE_BROKER_URL is right. Runs and emails depend on it."),
     ),
     "storage": (
         gettext_lazy("File storage"),

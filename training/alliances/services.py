@@ -84,7 +84,7 @@ def alliance_found(
     if not all(names) or len(set(names)) != len(names):
         raise ValidationError({"sites": _("Give each site a different name.")})
     if colluding < 0 or len(names) < colluding + 2:
-        text = _("If %(colluding)d of the sites may collude, at least %(least)d are needed.")
+        text = _("If %(colluding)d of the sites may collude, at least %(least)d sites are needed in total.")
         raise ValidationError({"sites": text % {"colluding": colluding, "least": colluding + 2}})
     terms = {
         "hub": study.controller,

@@ -311,8 +311,8 @@ class Pate(EngineMethod):
         if any(document[name] != hub_plan[name] for name in names):
             raise PlanError(
                 gettext_noop(
-                    "The head counts here lead to different teachers and budgets from those in the hub's plan. "
-                    "Approve the plan with the share that the hub gave it, in a study with the same δ."
+                    "The head counts here result in different teachers and budgets than the hub's plan. Approve the "
+                    "plan with the share that the hub gave it, in a study with the same δ."
                 )
             )
         groups = {(each.level, each.epsilon): each.group for each in own.promises}

@@ -386,8 +386,8 @@ def suggested_method(kind: str, points: int) -> Suggestion:
         )
         return Suggestion("neighbours", "consistency", Sentence(reason))
     reason = gettext_noop(
-        "For images, its noisy counts and a student that learns from all public points need the fewest people for "
-        "the same accuracy."
+        "For images, its noisy counts need the fewest people for the same accuracy, with a student that learns from "
+        "all public points."
     )
     return Suggestion("neighbours", "consistency", Sentence(reason))
 
