@@ -91,11 +91,11 @@ def shoot(visit: Callable[..., Site]) -> Callable[..., None]:
         if (who, size) not in sites:
             sites[who, size] = visit(device, person=who)
         site = sites[who, size]
-        enlarge(site, percent)
         site.speak(language)
         site.open(path)
         if before:
             before(site)
+        enlarge(site, percent)  # the next page would forget it
         site.page.wait_for_load_state("networkidle")
         picture_save(name, site.page, site.page.locator(part).first)
 
