@@ -286,7 +286,7 @@ def test_a_rewritten_chain_is_found_each_night_and_stops_signing(history, study,
     (fault,) = [fault for fault in study_faults(study) if "checkpoint" in fault]
     assert fault == "consent events: rows covered by the checkpoint of 2026-01-02 were removed or changed."
     clock.days_pass(1)
-    with pytest.raises(CommandError, match="No checkpoint was signed"):
+    with pytest.raises(CommandError, match="No checkpoint has been signed"):
         call_command("checkpoint_sign")
     with pytest.raises(CheckpointError):
         checkpoints_make()
@@ -449,7 +449,7 @@ def test_pages_and_a_command_give_proofs_of_decisions(study, holder, hanna, give
     page, file = (reverse(f"consent:{name}", args=[study.slug, 1]) for name in ("receipt", "receipt_proof"))
     number, saved = receipt_number(event.hash), tmp_path / "proof.json"
     assert browser.get(file).status_code == 404
-    with pytest.raises(CommandError, match="No checkpoint was signed"):
+    with pytest.raises(CommandError, match="No checkpoint has been signed"):
         call_command("verify_receipt", number, "--proof", str(saved), stdout=StringIO())
     signed(clock)
     call_command("verify_receipt", number, "--proof", str(saved), stdout=StringIO())

@@ -287,7 +287,7 @@ def test_progress_is_independent_of_the_number_of_people_on_pages_and_in_the_api
     def look() -> None:
         page = client.get(reverse("staff:run", args=[study.slug, run.pk])).text
         document = client.get(f"/api/v1/runs/{run.pk}").json()
-        told.append(("Preparing the people" in page, document["status"], document["progress"]["stages"][0]["share"]))
+        told.append(("Preparing participants" in page, document["status"], document["progress"]["stages"][0]["share"]))
 
     seen = shares_seen(monkeypatch, run, 0.8, look)
     assert len(members(run_prepared(run))) == people

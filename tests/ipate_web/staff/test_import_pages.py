@@ -161,7 +161,7 @@ def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, 
     assert (dataset.rows, dataset.holders, dataset.most_records) == (2, 2, 1)
     assert records_load(dataset)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1]]
     shown = text(as_("otto").get(reverse("staff:dataset", args=["ward", dataset.pk])))
-    assert "at most 1 count" in shown and "ada" not in shown
+    assert "only the first 1 in the file" in shown and "ada" not in shown
 
 
 def test_a_dropped_import_leaves_nothing(client: Client, study: Study) -> None:
