@@ -286,7 +286,7 @@ def test_a_rewritten_chain_is_found_each_night_and_stops_signing(history, study,
     (fault,) = [fault for fault in study_faults(study) if "checkpoint" in fault]
     assert fault == "consent events: rows covered by the checkpoint of 2026-01-02 were removed or changed."
     clock.days_pass(1)
-    with pytest.raises(CommandError, match="No checkpoint has been signed"):
+    with pytest.raises(CommandError, match="No checkpoint was signed"):
         call_command("checkpoint_sign")
     with pytest.raises(CheckpointError):
         checkpoints_make()
