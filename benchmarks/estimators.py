@@ -5,8 +5,8 @@
 The folder holds Adult. The other libraries are not requirements of the project. Install opacus with `--no-deps` into an
 environment that includes this one (and remove its own folder `benchmarks` there); if it is missing, it is left out.
 diffprivlib needs an older scikit-learn than ours, so pass the Python of a separate environment. Every row has the
-promise ε = 1, 2 or 4 (34, 43 and 23 %). Libraries with a single ε have to use the smallest. Numbers are stored in
-benchmarks/results/estimators.json.
+promise ε = 1, 2 or 4 (34, 43 and 23 %). Libraries with a single ε have to use the smallest. For synthetic rows, the
+accuracy is that of boosted trees trained on them. Numbers are stored in benchmarks/results/estimators.json.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,8 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from learning.estimators import IndividualDPClassifier
+from learning.estimators import IndividualDPClassifier, IndividualDPSynthesis
 from learning.formats import catalogue_load
+from learning.formats.catalogue import Splits
+from learning.mechanisms.counts.table_plan import feature_columns
 
 RESULTS = Path(__file__).resolve().parent / "results" / "estimators.json"
 DELTA, EPSILONS, PARTS = 1e-5, (1.0, 2.0, 4.0), (0.34, 0.43, 0.23)
@@ -45,9 +48,14 @@ np.savez(out, labels=model.predict(clip(data["test"])))
 """
 
 
+@cache
+def _splits() -> Splits:
+    return catalogue_load("adult", Path(os.environ["IPATE_DATA_DIR"]))
+
+
 def adult(rows: int) -> Arrays:
     """Return private rows, public points without labels, and test rows with their classes."""
-    splits = catalogue_load("adult", Path(os.environ["IPATE_DATA_DIR"]))
+    splits = _splits()
     assert splits.private.y is not None and splits.test.y is not None
     names = {"x": splits.private.x[:rows], "y": splits.private.y[:rows], "public": splits.public.x[:2_000]}
     return {**names, "test": splits.test.x, "truth": splits.test.y}
@@ -62,6 +70,37 @@ def ours(method: str, epsilons: float | None) -> Labels:
             own if epsilons is None else epsilons, delta=DELTA, public=data["public"], method=method, seed=seed
         )
         return np.asarray(model.fit(data["x"], data["y"]).predict(data["test"]))
+
+    return labels
+
+
+def synthesis(epsilons: float | None) -> Labels:
+    """Return boosted trees trained on our synthetic rows, with each row's own ε if ``epsilons`` is None."""
+
+    def labels(data: Arrays, seed: int) -> np.ndarray:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        columns = feature_columns(_splits().schema, 20)
+
+        def values(x: np.ndarray) -> dict[str, np.ndarray]:
+            blocks = {column: x[:, column.start : column.start + column.width] for column in columns}
+            return {c.name: each[:, 0] if c.edges else each.argmax(axis=1).astype(str) for c, each in blocks.items()}
+
+        own = np.random.default_rng(seed).choice(EPSILONS, len(data["x"]), p=PARTS)
+        model = IndividualDPSynthesis(
+            own if epsilons is None else epsilons,
+            delta=DELTA,
+            columns={c.name: (0, 1) if c.edges else [str(code) for code in range(c.width)] for c in columns},
+            classes=["0", "1"],
+            bins=20,
+            seed=seed,
+        ).fit(values(data["x"]), data["y"].astype(str))
+        drawn, test = (
+            np.column_stack([np.asarray(each[c.name], float) for c in columns])
+            for each in (model.rows_, values(data["test"]))
+        )
+        trees = HistGradientBoostingClassifier(random_state=seed).fit(drawn, model.classes_of_rows_.astype(int))
+        return np.asarray(trees.predict(test))
 
     return labels
 
@@ -122,6 +161,8 @@ def main() -> None:
     for method in ("steps", "pate", "neighbours"):
         contenders[f"{method}, own ε"] = ours(method, None)
         contenders[f"{method}, ε = 1 for all"] = ours(method, min(EPSILONS))
+    contenders["synthetic rows, own ε"] = synthesis(None)
+    contenders["synthetic rows, ε = 1 for all"] = synthesis(min(EPSILONS))
     if find_spec("opacus"):
         contenders[f"Opacus {version('opacus')}, ε = 1 for all"] = opacus(min(EPSILONS))
     if options.diffprivlib:
