@@ -2,7 +2,8 @@
 
 Every translation is marked: its letters are of another alphabet. What is read in plain letters then is either data, or
 English that nobody translated. At night all pages are opened that links lead to, by each kind of reader, and every form
-of them is sent three times: empty, as it stands, and filled in. Some pages, mails and files are read each time.
+of them is sent three times: empty, as it stands, and filled in. Some pages, mails and files are read each time. The
+walk at night also finds variables of templates that no view gives.
 """
 
 import json
@@ -40,7 +41,9 @@ from consent.wording import third_person
 from ipate_web.staff import report
 from tests import factories
 from tests.everything import addresses, imports_begin, is_page, study_with_everything
+from tests.house import modules
 from tests.ipate_web.accounts.test_mails import people_with_mails
+from tests.template_variables import UNSEEN, lookups_recorded, never_given
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
 from training.services.erasures import study_close
@@ -383,7 +386,8 @@ def test_chosen_pages_of_the_german_site_are_not_in_english(marked_german: None)
 
 
 @pytest.mark.exhaustive
-def test_no_page_of_the_german_site_is_in_english(marked_german: None, settings) -> None:
+def test_no_page_of_the_german_site_is_in_english(marked_german: None, monkeypatch, settings) -> None:
+    lookups = lookups_recorded(monkeypatch)
     provider = {"provider_id": "sso", "name": "Clinic", "settings": {"server_url": "http://127.0.0.1:9"}}
     settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [provider | {"client_id": "us", "secret": "x"}]}}
     settings.OIDC_SERVER = "http://127.0.0.1:9"
@@ -399,6 +403,13 @@ def test_no_page_of_the_german_site_is_in_english(marked_german: None, settings)
     unseen = " ".join(sorted(pages - seen))
     assert unseen == "", "let a link or a start of a reader lead there"
     assert found == {}, "mark it for translation, or add it to DATA if somebody wrote it"
+    assert never_given(lookups) == UNSEEN, "give it in the view, or let a start of a reader lead there"
+
+
+def test_variables_that_the_walk_never_sees_are_named_in_the_code() -> None:
+    code = "\n".join(path.read_text(encoding="utf-8") for path in modules().values())
+    names = {name.split(".")[-1] for names in UNSEEN.values() for name in names.split()}
+    assert {name for name in names if not re.search(rf"[\"']{name}[\"']|^    {name}\b", code, re.MULTILINE)} == set()
 
 
 @pytest.mark.exhaustive

@@ -297,7 +297,7 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
     # The search sends only a pseudonym; this page asks for the reason.
     chosen = request.POST.dict() or person_chosen(request, study)
     form = LevelAccessForm(request.POST) if "reason" in request.POST else LevelAccessForm(initial=chosen)
-    context: dict[str, object] = {"form": form}
+    context: dict[str, object] = {"form": form, "looked_at": None}
     if form.is_valid():
         with faults_in(form):
             page = person_page(
@@ -322,7 +322,7 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
 def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
     """Show whether a receipt is recorded, its holder and its date, but not the decision."""
     form = ReceiptForm(request.POST or None)
-    context: dict[str, object] = {"form": form}
+    context: dict[str, object] = {"form": form, "event": None}
     if form.is_valid():
         event = receipt_event(form.cleaned_data["number"], study)
         if event is None:

@@ -288,13 +288,15 @@ def plan_or_reason(run: Run, user: Any, share: float | None = None) -> dict[str,
         with slot(user.pk):
             plan = forecast(run, share)
     except NoSlotError:
-        return {"plan_waits": True}
+        return {"plan_error": None, "plan_waits": True}
     except PlanError as error:
-        return {"plan_error": error.args[0]}
+        return {"plan_error": error.args[0], "plan_waits": False}
     expected = outlook(run, plan.to_json())
     assert expected is not None, "there is a plan"
     return {
         "plan": plan.plan,
+        "plan_error": None,
+        "plan_waits": False,
         "outlook": expected,
         "plan_notes": [note for note in plan.notes if note not in expected.doubts],
         "plan_charts": plan_charts(plan.plan),
