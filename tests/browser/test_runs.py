@@ -39,7 +39,7 @@ def test_a_form_follows_the_chosen_method_and_a_page_draws_what_was_spent(visit:
 #: Distances in pixels from the top to the first number of a page and to its first row or note, without its head and the
 #: note on rehearsals; 0 if it has none, and infinity for a row after a field: the page is a form.
 FIRST = """() => {
-  const head = "nav, .page-head, .crumbs, script, .messages, [popover], .note-rehearsal";
+  const head = "nav, .page-head, .crumbs, script, .messages, [popover], .note-rehearsal, .error-summary";
   const main = document.querySelector("main"), rehearsal = main.querySelector(".note-rehearsal");
   const less = rehearsal ? rehearsal.getBoundingClientRect().height + 8 : 0;
   const top = (of) => { const box = of.getBoundingClientRect(); return box.height > 2 ? box.top + scrollY - less : 0; };
