@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from django.db import connection
 
 from learning.encoders import EncoderError, EncoderProcess
 from learning.formats import isolation
@@ -47,3 +48,9 @@ def encode_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(EncoderProcess, "_start", start)
     monkeypatch.setattr(EncoderProcess, "_encoded", encoded)
+
+
+def commit() -> None:
+    """Do what waits for the test's transaction to commit."""
+    while connection.run_on_commit:
+        connection.run_on_commit.pop(0)[1]()

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from accounting.accounts import charges_of
+from accounting.models import Release
 from accounting.verification import study_faults
 from tests.factories import user_create
 from training.engine.asking import Asking, are_shards_done
@@ -130,3 +132,9 @@ def run_end(run: Run, end: str, commits: Any) -> None:
             run_cancel(run=run, acting_user=user_create("olga"))
         else:
             run_fail(run.pk, "A disk was full.")
+
+
+def charged(run: Run, batch: int) -> dict[int, float]:
+    """Return the μ² charged for a batch, by holder."""
+    charges = charges_of(Release.objects.get(run=run.pk, batch=batch))
+    return dict(zip(charges.holders.tolist(), charges.spent.tolist(), strict=True))

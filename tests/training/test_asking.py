@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
-from accounting.accounts import balances, charges_of
+from accounting.accounts import balances
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import share_free, shares
@@ -27,7 +27,7 @@ from consent.services.holders import circumstance_record
 from learning.formats import Rows
 from learning.mechanisms.protocol import PlanError
 from tests.factories import form_publish, policy_approve, user_create
-from tests.training.asking import ASKING_RUN, asking_of, assert_whole, attempt, commit, run_end
+from tests.training.asking import ASKING_RUN, asking_of, assert_whole, attempt, charged, commit, run_end
 from tests.training.people import HOLDERS, assert_refused, decide, everybody, small_study, withdraw
 from tests.training.runs import (
     TABLE,
@@ -77,11 +77,6 @@ def holder(study: Study, place: int) -> DataHolder:
 
 def account(who: DataHolder) -> float:
     return float(balances(who.study).of(np.array([who.pk]))[0])
-
-
-def charged(run: Run, batch: int) -> dict[int, float]:
-    charges = charges_of(Release.objects.get(run=run.pk, batch=batch))
-    return dict(zip(charges.holders.tolist(), charges.spent.tolist(), strict=True))
 
 
 def said(run: Run, batch: int, who: DataHolder) -> np.ndarray:

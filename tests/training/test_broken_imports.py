@@ -19,14 +19,13 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.files.base import ContentFile
 from django.core.management import CommandError, call_command
-from django.db import connection
 from PIL import Image
 from pyarrow import parquet
 from scipy.io import savemat
 
 from consent.models import DataHolder, Study
 from tests.factories import holder_create, study_create, user_create
-from tests.reading import read_here  # noqa: F401
+from tests.reading import commit, read_here  # noqa: F401
 from training.engine.records import records_load
 from training.models import Dataset, DatasetImport
 from training.services.imports import Upload, import_begin, import_confirm, import_declare, import_report, import_work
@@ -223,11 +222,6 @@ def _no_files() -> None:
 @pytest.fixture
 def study() -> Study:
     return study_create("ward")
-
-
-def commit() -> None:
-    while connection.run_on_commit:
-        connection.run_on_commit.pop(0)[1]()
 
 
 def begin(study: Study, name: str, content: bytes, schema: dict[str, Any] | None, *, declared: bool = False) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
 
-from accounting.accounts import balances, charges_of
+from accounting.accounts import balances
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import share_free, shares
@@ -15,7 +15,7 @@ from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
 from learning.mechanisms.protocol import PlanError
 from learning.mechanisms.steps.linear import CLIP_STEPS
-from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, NoNoise, assert_whole, attempt, commit
+from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, NoNoise, assert_whole, attempt, charged, commit
 from tests.training.people import assert_refused, decide, everybody, small_study, withdraw
 from tests.training.runs import (
     head_counts_state,
@@ -49,11 +49,6 @@ def learning_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
 def begun(study: Study, **fields: Any) -> Run:
     """A run of which the first chunk was computed, and not released."""
     return attempt(run_begun(learning_run(study, **fields)))
-
-
-def charged(run: Run, batch: int) -> dict[int, float]:
-    charges = charges_of(Release.objects.get(run=run.pk, batch=batch))
-    return dict(zip(charges.holders.tolist(), charges.spent.tolist(), strict=True))
 
 
 def sums(run: Run, batch: int) -> np.ndarray:

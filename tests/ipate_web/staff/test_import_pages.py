@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
@@ -19,7 +18,7 @@ from consent.models import DataHolder, Role, Study
 from consent.services import holders_register, membership_add
 from tests.factories import steward_add, study_create, user_create
 from tests.pages import as_, text
-from tests.reading import read_here  # noqa: F401
+from tests.reading import commit, read_here  # noqa: F401
 from tests.snapshots import built_once
 from training.engine.records import records_load
 from training.models import Dataset, DatasetImport
@@ -43,12 +42,6 @@ def study() -> Study:
 def _no_files() -> None:
     for folder in FOLDERS:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def commit() -> None:
-    """Do what waits for the test's transaction to commit."""
-    while connection.run_on_commit:
-        connection.run_on_commit.pop(0)[1]()
 
 
 @pytest.fixture
