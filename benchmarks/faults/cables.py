@@ -48,7 +48,11 @@ class Cable:
         with suppress(OSError):
             while True:
                 here, _ = server.accept()
-                there = socket.create_connection(self.address)
+                try:
+                    there = socket.create_connection(self.address)
+                except OSError:  # the server is away, and may come back
+                    here.close()
+                    continue
                 self._ends |= {here, there}
                 for ends in ((here, there), (there, here)):
                     threading.Thread(target=self._forward, args=ends, daemon=True).start()
