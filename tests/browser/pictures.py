@@ -139,11 +139,11 @@ def test_holders_and_committee_on_their_main_paths(shoot, study: Study) -> None:
         shoot(f"path-check-{end}", "hanna", "/my/digits/", size, language, "main", before=answer)
         shoot(f"path-withdraw-{end}", "hanna", "/my/digits/withdraw/", size, language, "main")
         shoot(f"path-policy-{end}", "conrad", "/studies/digits/policies/2/approve/", size, language, "main")
-    factories.form_propose(study, MORE)
+    proposal = f"/studies/digits/consent-form/proposals/{factories.form_propose(study, MORE).sequence}/"
     for language, size in WAYS:
         end = f"{size}-{language}.webp"
         shoot(f"path-home-{end}", "conrad", "/", size, language)
-        shoot(f"path-proposal-{end}", "conrad", "/studies/digits/consent-form/proposals/2/", size, language, "main")
+        shoot(f"path-proposal-{end}", "conrad", proposal, size, language, "main")
     conrad = factories.user_create("conrad")
     services.epsilon_policy_approve(policy=study.epsilon_policies.latest("version"), acting_user=conrad)
     services.consent_form_approve(proposal=study.consent_form_proposals.latest("sequence"), acting_user=conrad)
