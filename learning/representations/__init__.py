@@ -9,6 +9,7 @@ from learning.representations.catalogue import (
     Embedding,
     Encoded,
     Evened,
+    Interactions,
     LearnedNetwork,
     Patches,
     Standardised,
@@ -20,7 +21,7 @@ from learning.representations.catalogue import (
     default_representation,
     representation_create,
 )
-from learning.representations.coordinates import MOST_COMPONENTS
+from learning.representations.coordinates import MOST_COMPONENTS, numeric_columns
 from learning.representations.network import layers_of_model
 from learning.representations.representation import FittedRepresentation, Representation
 from learning.representations.storage import LinearModel, representation_load, representation_save

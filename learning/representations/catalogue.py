@@ -17,10 +17,12 @@ from learning.representations.coordinates import (
     ClippedColumnEncoder,
     ColumnEncoder,
     Coordinates,
+    InteractionEncoder,
     JoinedEncoder,
     PointEncoder,
     ThresholdEncoder,
     evening_matrix,
+    numeric_columns,
     standardising_matrix,
     whitening_matrix,
 )
@@ -151,6 +153,56 @@ class Evened(Representation):
 
     def _coordinates(self, encoder: PointEncoder, features: NDArray[np.float64]) -> Coordinates:
         return _fitted(encoder, features, evening_matrix(features, encoder.units, floor=self.floor), cosine=False)
+
+
+@dataclass(frozen=True)
+class Interactions(Evened):
+    """Columns and thresholds of `Evened`, with random cosines of several columns, whitened together.
+
+    There are as many coordinates as `Evened` would have. The cosines' spread is small, so they take the place of
+    directions in which columns and thresholds hardly vary.
+
+    >>> points = np.random.default_rng(0).random((50, 3))
+    >>> Interactions(thresholds=4, features=20).fit(points).transform(points).shape
+    (50, 15)
+    """
+
+    name: ClassVar[str] = "interactions"
+    label: ClassVar[str] = gettext_noop("Whitened columns with thresholds and interactions")
+    features: int = parameter(512, gettext_noop("number of random cosines"), minimum=1, maximum=4096)
+    frequency: float = parameter(
+        0.7, gettext_noop("standard deviation of the random weights of ranks"), minimum=0.01, maximum=100.0
+    )
+    spread: float = parameter(0.2, gettext_noop("standard deviation of each cosine"), minimum=0.001, maximum=100.0)
+    seed: int = parameter(1, _SEED, minimum=0, maximum=2**31 - 1)
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "The columns, clipped at quantiles of the public points, which of at most %(thresholds)d public "
+                "thresholds each number exceeds, and %(features)d random functions of all numbers together, which "
+                "show interactions; whitened with the public points."
+            ),
+            thresholds=self.thresholds,
+            features=self.features,
+        )
+
+    def _encoder(self, public: NDArray[np.floating]) -> PointEncoder:
+        alone = super()._encoder(public)
+        assert isinstance(alone, JoinedEncoder)
+        if len(numeric_columns(public)) < 2:
+            return alone
+        together = InteractionEncoder.fit(public, self.features, frequency=self.frequency, seed=self.seed)
+        return JoinedEncoder(*alone.parts, together)
+
+    def _coordinates(self, encoder: PointEncoder, features: NDArray[np.float64]) -> Coordinates:
+        assert isinstance(encoder, JoinedEncoder)
+        last = encoder.parts[-1]
+        together = len(last.units) if isinstance(last, InteractionEncoder) else 0
+        alone = features.shape[1] - together
+        spreads = np.repeat([1.0, self.spread], [alone, together])
+        matrix = evening_matrix(features, encoder.units, floor=self.floor, spreads=spreads, most=alone)
+        return _fitted(encoder, features, matrix, cosine=False)
 
 
 @dataclass(frozen=True)
@@ -411,6 +463,7 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
         Standardised,
         Thresholds,
         Evened,
+        Interactions,
         Whitened,
         Wavelets,
         Patches,

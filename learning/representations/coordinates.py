@@ -21,6 +21,9 @@ Arrays = dict[str, NDArray[Any]]
 GRID = 2.0**16
 """Number of rounding steps on either side of 0 in a column, half of them beyond the largest public value."""
 
+_RANKED = np.arange(1, 64) / 64  # quantiles at which ranks rise
+_RANKS, _PHASES, _FINER = 2.0**10, 2.0**12, 2.0**8  # steps of a rank from 0 to 1, cosines of a turn, steps between two
+
 _MIDDLE = (0.05, 0.95)
 _FENCES = 3.0
 
@@ -178,6 +181,103 @@ class ThresholdEncoder:
         return {"shape": np.array(self.shape), "columns": self.columns, "thresholds": self.thresholds}
 
 
+class InteractionEncoder:
+    """Random cosines of the ranks of several columns, whose weighted sum can follow how columns act together.
+
+    A feature is cos(w·r + b) with random normal w and uniform b, where r are the values' ranks among the public points
+    from 0 to 1. Sums of these approximate any function of a Gaussian kernel's space (Rahimi and Recht 2007, "Random
+    features for large-scale kernel machines"). Ranks and phases are integers, and a table contains the cosines.
+
+    columns: `(numbers,)`.  counts: `(numbers,)`, how many `cuts`, where ranks rise, each column has.  rises:
+    `(cuts,)`.  weights: `(numbers, features)`, phases per rank.  offsets: `(features,)`, phases of the lowest ranks.
+
+    >>> encoder = InteractionEncoder.fit(np.random.default_rng(0).random((50, 3)), 8, frequency=0.7, seed=1)
+    >>> encoder.encode(np.full((2, 3), 0.5)).shape
+    (2, 8)
+    """
+
+    kind: ClassVar[str] = "interactions"
+    bound: float = 2.0**12
+
+    def __init__(self, shape: tuple[int, ...], **arrays: NDArray[Any]) -> None:
+        self.shape, self._arrays = shape, arrays
+        self.columns, self.weights, self.offsets = arrays["columns"], arrays["weights"], arrays["offsets"]
+        ends = np.cumsum(arrays["counts"])[:-1]
+        self._cuts, self._rises = (np.split(arrays[name], ends) for name in ("cuts", "rises"))
+        self.units = np.full(len(self.offsets), 1.0 / self.bound)
+
+    @classmethod
+    def fit(cls, public: NDArray[np.floating], features: int, *, frequency: float, seed: int) -> InteractionEncoder:
+        """Fit `features` cosines, with weights of standard deviation `frequency`, on public points `(n, *shape)`.
+
+        At least one column must have more than two values.
+        """
+        flat, columns = finite(public).reshape(len(public), -1), numeric_columns(public)
+        drawn = np.random.default_rng(seed)
+        unit = _PHASES * _FINER / (2 * np.pi * _RANKS)
+        weights = np.rint(drawn.normal(0.0, frequency, (len(columns), features)) * unit)
+        offsets = np.rint(drawn.random(features) * (_PHASES * _FINER))
+        cuts, rises = [], []
+        for column, weight in zip(columns, weights, strict=True):
+            values = np.sort(flat[:, column])
+            inner = np.unique(np.quantile(values[values < values[-1]], _RANKED, method="lower"))
+            ends = np.concatenate([[0], np.searchsorted(values, inner, side="right"), [len(values)]]) / len(values)
+            ranks = np.rint((ends[1:] + ends[:-1]) / 2 * _RANKS)  # of the middle of the points between two cuts
+            offsets += ranks[0] * weight
+            cuts.append(inner)
+            rises.append(np.diff(ranks))
+        return cls(
+            public.shape[1:],
+            columns=columns,
+            counts=np.array([len(each) for each in cuts]),
+            cuts=np.concatenate(cuts),
+            rises=np.concatenate(rises),
+            weights=weights,
+            offsets=offsets,
+            cosines=np.rint(np.cos(np.arange(_PHASES) * (2 * np.pi / _PHASES)) * cls.bound),
+        )
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> InteractionEncoder:
+        arrays = dict(state)
+        return cls(tuple(arrays.pop("shape").tolist()), **arrays)
+
+    def encode(self, points: NDArray[np.floating]) -> Floats:
+        flat = finite(points).reshape(len(points), math.prod(self.shape))
+        ranks = np.empty((len(flat), len(self.columns)))
+        for place, (column, cuts, rises) in enumerate(zip(self.columns, self._cuts, self._rises, strict=True)):
+            ranks[:, place] = np.concatenate([[0.0], np.cumsum(rises)])[np.searchsorted(cuts, flat[:, column])]
+        phases = np.floor((ranks @ self.weights + self.offsets) / _FINER)
+        return np.take(self._arrays["cosines"], np.mod(phases, _PHASES).astype(np.int64))
+
+    def to_graph(self, graph: Graph, points: str) -> str:
+        from learning.exports.graph import INT64
+
+        counts = self._arrays["counts"]
+        places = np.repeat(np.arange(len(counts)), counts)
+        rises = np.zeros((len(places), len(counts)))
+        rises[np.arange(len(places)), places] = self._arrays["rises"]
+        columns = graph.node("Gather", _flat(graph, points), graph.constant(self.columns[places]), axis=1)
+        above = graph.as_double(graph.node("Greater", columns, graph.constant(self._arrays["cuts"])))
+        ranks = graph.node("MatMul", above, graph.constant(rises))
+        product = graph.node("MatMul", ranks, graph.constant(self.weights))
+        phases = graph.node("Add", product, graph.constant(self.offsets))
+        whole = graph.node("Floor", graph.node("Div", phases, graph.constant(_FINER)))
+        turns = graph.node("Floor", graph.node("Div", whole, graph.constant(_PHASES)))
+        within = graph.node("Sub", whole, graph.node("Mul", turns, graph.constant(_PHASES)))
+        return graph.node("Gather", graph.constant(self._arrays["cosines"]), graph.cast(within, INT64))
+
+    def state(self) -> Arrays:
+        return {"shape": np.array(self.shape), **self._arrays}
+
+
+def numeric_columns(points: NDArray[np.floating]) -> NDArray[np.int64]:
+    """Return the columns of points `(n, *shape)` that have more than two values."""
+    flat = finite(points).reshape(len(points), -1)
+    varied = ((flat != flat.min(axis=0)) & (flat != flat.max(axis=0))).any(axis=0)
+    return np.flatnonzero(varied).astype(np.int64)
+
+
 class JoinedEncoder:
     """Features of several encoders, concatenated."""
 
@@ -317,16 +417,20 @@ def standardising_matrix(features: Floats, units: Floats, *, exponent: float, fl
     return np.diag(weights)[:, variance > 0]
 
 
-def evening_matrix(features: Floats, units: Floats, *, floor: float) -> Floats:
-    """Return all principal components of public points, each divided by the square root of its variance plus a floor.
+def evening_matrix(
+    features: Floats, units: Floats, *, floor: float, spreads: Floats | float = 1.0, most: int = MOST_COMPONENTS
+) -> Floats:
+    """Return the largest principal components of public points, each divided by the root of its variance plus a floor.
 
     Columns with two values (including thresholds) are treated as 0 and 1, so that rare values stay small; all other
-    columns are standardised first.
+    columns are brought to their `spreads` first.
 
     Args:
         features: `(n, width)` features of the public points.
         units: `(width,)`, see `PointEncoder`.
         floor: Addition to every variance.
+        spreads: `(width,)` standard deviations of columns with more than two values.
+        most: Largest number of components.
 
     Returns:
         Matrix `(width, components)`; directions with hardly any variance are left out.
@@ -335,10 +439,10 @@ def evening_matrix(features: Floats, units: Floats, *, floor: float) -> Floats:
     low, high = scaled.min(axis=0), scaled.max(axis=0)
     spread = scaled.std(axis=0)
     two_valued = ((scaled == low) | (scaled == high)).all(axis=0)
-    scales = np.where(two_valued, high - low, spread)
+    scales = np.where(two_valued, high - low, spread / spreads)
     weights = np.divide(units, scales, out=np.zeros_like(units), where=spread > 0)
     variances, directions = np.linalg.eigh(np.atleast_2d(np.cov(features * weights, rowvar=False)))
-    variances, directions = variances[::-1], directions[:, ::-1]
+    variances, directions = variances[::-1][:most], directions[:, ::-1][:, :most]
     is_large = variances > floor * _LEAST_SHARE
     return weights[:, None] * directions[:, is_large] / np.sqrt(variances[is_large] + floor)
 

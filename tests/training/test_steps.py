@@ -15,6 +15,7 @@ from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
 from learning.mechanisms.protocol import PlanError
 from learning.mechanisms.steps.linear import CLIP_STEPS
+from learning.representations import Interactions
 from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, NoNoise, assert_whole, attempt, charged, commit
 from tests.training.people import assert_refused, decide, everybody, small_study, withdraw
 from tests.training.runs import (
@@ -30,7 +31,7 @@ from training.engine import questions
 from training.engine.questions import state_before
 from training.engine.records import records_load
 from training.methods import method_of, steps
-from training.methods.steps import linear_model, question_load
+from training.methods.steps import linear_model, planned_space, question_load
 from training.models import Run
 from training.services.students import student_predict
 from training.verification import release_faults
@@ -233,6 +234,19 @@ def test_people_are_counted_first_and_a_model_is_published_in_the_space_that_fol
     arrays_save(opened.artifact, **file | {"public": np.roll(file["public"], 1, axis=0)})
     steps._question.cache_clear()
     assert any("substitutes for public points" in fault for fault in release_faults(run))
+
+
+def test_a_plan_names_its_representation_and_older_plans_have_no_interactions() -> None:
+    run = run_like(study_with_table(), STEPS_RUN)
+    (first,) = run.plan["rounds"]
+    assert planned_space(run).fitted.representation.parameters() == first["space"]["representation_parameters"]
+    first["plan"]["strength"] = 9000.0
+    assert planned_space(run).fitted.representation.parameters() == first["space"]["representation_parameters"]
+    del first["space"]
+    older = planned_space(run).fitted.representation
+    assert (older.name, older.parameters()["together"]) == ("evened", 750)
+    first["space"] = {"representation": "interactions", "representation_parameters": {"thresholds": 3}}
+    assert planned_space(run).fitted.representation == Interactions(thresholds=3)
 
 
 def test_what_needs_a_student_and_images_without_public_points_are_refused() -> None:

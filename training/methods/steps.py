@@ -103,8 +103,8 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
     part = (1 - counted) / steps.rounds
     try:
         counts = _counts_planned(run, levels, share * counted) if counted else None
-        strength = strength_of(levels, share=share * part, steps=steps)
-        fitted = _space_expected(run, steps, strength).fitted
+        placed = _placed(run, steps, strength_of(levels, share=share * part, steps=steps))
+        fitted = _space_expected(run, placed).fitted
         planned = [
             plan_steps(
                 levels,
@@ -122,13 +122,17 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
         *([] if counts is None else counts.to_json(counted)),
         *({"plan": each.to_json(), "until": _until(counted, part, number)} for number, each in enumerate(planned)),
     ]
+    rounds[-len(planned)]["space"] = {
+        "representation": placed.representation,
+        "representation_parameters": placed.representation_parameters,
+    }
     notes = dict.fromkeys(note for each in planned for note in (*each.notes, *each.warnings))
     if counts is not None:
         notes[_counts_note(counts)] = None
     forecasts = _forecasts(
         None if run.public_dataset is None else (run.public_dataset.pk, run.public_dataset.digest),
         None if run.test_dataset is None else (run.test_dataset.pk, run.test_dataset.digest),
-        json.dumps(run.choices),
+        json.dumps(placed.to_json()),
         json.dumps(planned[0].to_json()),
     )
     sentence = fitted.representation.sentence()
@@ -159,13 +163,23 @@ def _counts_note(counts: SynthesisPlan) -> Sentence:
     return Sentence(text, part=f"{round(100 * COUNTED)} %", rows=counts.rows)
 
 
-def _space_expected(run: Run, steps: Steps, strength: float) -> Space:
+def _placed(run: Run, steps: Steps, strength: float) -> Steps:
+    """Return the choices with the representation of the first round. Raises ValueError if it is unsuitable."""
+    public = run.public_dataset
+    return steps.placed(_rows_expected(run) if public is None else points_of(public, steps.encoder), strength)
+
+
+def _space_expected(run: Run, placed: Steps) -> Space:
     """Return the space of the first round or, if that depends on counts yet to be made, one of about the same size."""
-    if run.public_dataset is not None:
-        return planned_space(run.public_dataset, steps, strength)
+    public = run.public_dataset
+    return space_of(_rows_expected(run), placed) if public is None else space_first(public, placed)
+
+
+def _rows_expected(run: Run) -> np.ndarray:
+    """Return records (n, …) shaped like those that a run without public points will draw from its counts."""
     schema = schema_from_json(run.private_dataset.schema)
     assert isinstance(schema, TabularSchema), "the proposal was checked"
-    return space_of(uniform_rows(schema, _ALIKE), steps, strength)
+    return uniform_rows(schema, _ALIKE)
 
 
 # Datasets never change, and planning, approving and running need the same forecasts.
@@ -182,7 +196,7 @@ def _forecasts(
     if key is None:
         return ()
     public, plan = Dataset.objects.get(pk=key[0]), StepsPlan.from_json(json.loads(document))
-    space, labels = planned_space(public, Steps.from_json(json.loads(asking)), plan.strength), None
+    space, labels = space_first(public, Steps.from_json(json.loads(asking))), None
     points = space.public
     if test_key is not None:
         points, labels = labelled_points(Dataset.objects.get(pk=test_key[0]), space, _SAMPLE)
@@ -197,17 +211,17 @@ def _forecasts(
 # --- The space of the first round -------------------------------------------------------------------------------------
 
 
-def planned_space(public: Dataset, steps: Steps, strength: float) -> Space:
-    """Return the first round's space for this :func:`learning.mechanisms.steps.steps_plan.strength_of` of people.
+def planned_space(run: Run) -> Space:
+    """Return the first round's space, as its plan says.
 
-    Raises ValueError if the representation does not suit the public points.
+    Without public points, it is fitted on rows drawn from the released counts. Plans made before they said which
+    representation they chose have one without interactions.
     """
-    return space_first(public, steps.placed(points_of(public, steps.encoder), strength))
-
-
-def counted_space(run: Run, steps: Steps, strength: float) -> Space:
-    """Return the first round's space for a run without public points, fitted on rows drawn from its released counts."""
-    return space_of(rows_of(run), steps, strength)
+    first, public = run.plan["rounds"][rounds_of_counts(run)], run.public_dataset
+    steps = replace(Steps.from_json(run.choices), **first.get("space", {}))
+    points = rows_of(run) if public is None else points_of(public, steps.encoder)
+    placed = steps.placed(points, StepsPlan.from_json(first["plan"]).strength, interactions=False)
+    return space_of(points, placed) if public is None else space_first(public, placed)
 
 
 def points_match_counts(opened_round: Round, question: StepsQuestion) -> bool:
@@ -227,9 +241,9 @@ def rows_of(run: Run) -> np.ndarray:
     return rows_draw(marginals_of(run, rounds_of_counts(run))).x
 
 
-def space_of(points: np.ndarray, steps: Steps, strength: float) -> Space:
+def space_of(points: np.ndarray, placed: Steps) -> Space:
     """Return the first round's space for other points (n, …). Raises ValueError if the representation is unsuitable."""
-    fitted = steps.placed(points, strength).space(points).fit(points)
+    fitted = placed.space(points).fit(points)
     return Space(fitted, fitted.transform(points))
 
 
@@ -455,7 +469,7 @@ def round_open(run: Run) -> Round:
     """Return the next round with a new file; the caller's transaction writes the row. Reads no private data."""
     index = run.rounds.count()
     plan = StepsPlan.from_json(run.plan["rounds"][index]["plan"])
-    space = _space(run, index, plan)
+    space = _space(run, index)
     outcome = run.learns
     begin = Descent.begin(plan, space.public, outcome.outputs, outcome.loss)
     artifact = f"{rounds_folder(run)}/{index}-{uuid4().hex[:12]}.npz"
@@ -477,13 +491,10 @@ def round_open(run: Run) -> Round:
     )
 
 
-def _space(run: Run, index: int, plan: StepsPlan) -> Space:
+def _space(run: Run, index: int) -> Space:
     """Return the first round's chosen space or, later, the current student's inner layer, with wavelets for images."""
-    chosen = Steps.from_json(run.choices)
-    if run.public_dataset is None:
-        return counted_space(run, chosen, plan.strength)
-    first = planned_space(run.public_dataset, chosen, plan.strength)
-    if index == 0:
+    first = planned_space(run)
+    if run.public_dataset is None or index == 0:
         return first
     student, points = student_fit(run, student_data_from_steps(run)), points_of(run.public_points, run.encoder)
     return space_of_student(student, first, points, beside_wavelets=first.fitted.representation.images)

@@ -19,7 +19,17 @@ from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.choices import ROUNDS, HolderChoices, choice, representation_choice
 from learning.mechanisms.protocol import PlannedLevel
 from learning.outcomes import CROSS_ENTROPY, Loss
-from learning.representations import MOST_COMPONENTS, Encoded, Evened, Representation, Thresholds, Wavelets, Words
+from learning.representations import (
+    MOST_COMPONENTS,
+    Encoded,
+    Evened,
+    Interactions,
+    Representation,
+    Thresholds,
+    Wavelets,
+    Words,
+    numeric_columns,
+)
 
 MOST_STEPS = 10_000
 LARGEST_SIGMA = 4096.0
@@ -31,6 +41,7 @@ UNSET = gettext_noop("chosen by rule")
 
 _STRENGTH_PER_NUMBER = 12.0
 _FEWEST_WORDS, _FEWEST_ENCODED = 16, 96
+_INTERACTING_STRENGTH = 500.0
 _FLOOR_STRENGTH = 800.0
 _LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
 
@@ -110,12 +121,13 @@ class Steps(StepChoices):
         unset=UNSET,
     )
 
-    def placed(self, points: NDArray[Any], strength: float) -> Steps:
+    def placed(self, points: NDArray[Any], strength: float, *, interactions: bool = True) -> Steps:
         """Return the same choices with a representation, which the rule chooses if it was left open.
 
         points: public, `(n, *shape)`.  strength: `strength_of` the people. A smaller strength gives the columns of a
-        table fewer thresholds, magnifies small variances less, and reduces the number of components of texts and of
-        encoders' outputs.
+        table fewer thresholds and no interactions, magnifies small variances less, and reduces the number of components
+        of texts and of encoders' outputs.  interactions: whether a table that consists mostly of numbers may get
+        interactions of these.
         """
         if self.representation:
             return self
@@ -127,7 +139,9 @@ class Steps(StepChoices):
             usual = replace(own, components=max(fewest, min(own.components, together)))
         elif own is None and len(shape) == 1:
             floor = min(_MOST_FLOOR, max(_LEAST_FLOOR, (_FLOOR_STRENGTH / strength) ** 2))
-            usual = Evened(together=together, floor=floor)
+            strong = interactions and strength >= _INTERACTING_STRENGTH
+            mostly_numbers = strong and len(numeric_columns(points)) >= max(2, shape[0] / 2)
+            usual = (Interactions if mostly_numbers else Evened)(together=together, floor=floor)
         return replace(self, representation=usual.name, representation_parameters=usual.parameters())
 
     def usual_space(self, shape: tuple[int, ...]) -> Representation:

@@ -13,6 +13,7 @@ from learning.learners.cnn import CNN
 from learning.representations import (
     Embedding,
     Evened,
+    Interactions,
     LearnedNetwork,
     Patches,
     Standardised,
@@ -59,6 +60,7 @@ CASES: list[tuple[Representation, object]] = [
     (Standardised(exponent=0.5, cosine=True), table),
     (Thresholds(), table),
     (Evened(thresholds=4), table),
+    (Interactions(thresholds=4, features=20), table),
     (Whitened(), table),
     (Whitened(components=5, exponent=0.5, cosine=True), images),
     (Wavelets(), images),
@@ -255,6 +257,44 @@ def test_a_few_wrong_public_values_spoil_no_spread_and_rare_columns_stay_small()
     coordinates = Evened(thresholds=1, floor=0.01).fit(public).transform(public).astype(float)
     spreads = np.sort(coordinates.std(axis=0))
     assert spreads[-2] > 0.9 * spreads[-1] and spreads[0] < 0.4 * spreads[-1]
+
+
+def test_interactions_are_cosines_of_ranks_among_public_points() -> None:
+    """With few distinct values, in plain double precision; a constant and a flag take no part, ties share a rank."""
+    rng = np.random.default_rng(0)
+    numbers = np.column_stack([rng.integers(0, 9, 400), np.where(rng.random(400) < 0.7, 0, rng.integers(1, 8, 400))])
+    public = np.column_stack([numbers, np.ones(400), rng.random(400) < 0.5, rng.integers(3, 40, 400)])
+    points = np.vstack([public[:30], [[-5.0, 1e9, 0, 0, 20.5], [8, 0, 9, 9, 40]]])
+    fitted = Interactions(features=200, frequency=1.3, seed=7).fit(public)
+    encoder, drawn = fitted.encoder.parts[-1], np.random.default_rng(7)
+    weights, starts = drawn.normal(0, 1.3, (3, 200)), drawn.random(200)
+    ranks = np.empty((32, 3))
+    for place, column in enumerate([0, 1, 4]):
+        known = np.unique(public[:, column])
+        # between public values, a point has the rank of the next one; beyond them, of the first or last
+        nearest = known[np.minimum(np.searchsorted(known, points[:, column]), len(known) - 1)]
+        ranks[:, place] = [
+            ((public[:, column] < value).mean() + (public[:, column] <= value).mean()) / 2 for value in nearest
+        ]
+    expected = np.cos(ranks @ weights + 2 * np.pi * starts)
+    np.testing.assert_allclose(encoder.encode(points) * encoder.units, expected, atol=0.02)
+
+
+def test_a_linear_model_on_interactions_follows_a_product_of_columns() -> None:
+    """Without them it cannot; the number of coordinates is the same, and one number alone has none."""
+    rng = np.random.default_rng(1)
+    public, points = rng.random((2, 3000, 4))
+    errors = []
+    for kind in (Evened(thresholds=8), Interactions(thresholds=8, features=100)):
+        fitted = kind.fit(public)
+        f, g = (fitted.transform(each).astype(float) / 127 for each in (public, points))
+        truth, wanted = ((each[:, 0] - 0.5) * (each[:, 1] - 0.5) for each in (public, points))
+        weights = np.linalg.solve(f.T @ f + 0.1 * np.eye(f.shape[1]), f.T @ truth)
+        errors.append(np.var(g @ weights - wanted) / np.var(wanted))
+        assert fitted.dimensions == 4 + 4 * 8
+    assert errors[0] > 0.9 and errors[1] < 0.15
+    one = np.column_stack([rng.random(50), np.ones(50)])
+    np.testing.assert_array_equal(Interactions().fit(one).transform(one), Evened().fit(one).transform(one))
 
 
 def test_on_the_sphere_points_have_length_127_and_the_middle_stays() -> None:

@@ -15,7 +15,7 @@ from learning.mechanisms.steps.descent import Descent, curvatures, weights_sprea
 from learning.mechanisms.steps.linear import CLIP_STEPS, INTERCEPT, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.steps_plan import Steps, StepsPlan, few_people_notes, plan_steps, strength_of
 from learning.outcomes.labels import curvature_bounds
-from learning.representations import LinearModel, Standardised
+from learning.representations import Interactions, LinearModel, Standardised
 
 PUBLIC = np.array([[30, 40], [-40, 30], [50, 0], [0, -50]])
 
@@ -262,7 +262,13 @@ def test_the_ridge_grows_with_the_classes_and_where_people_are_weak(people, clas
 
 def test_weaker_people_have_fewer_thresholds_and_magnify_less() -> None:
     strong, weak = (Steps().placed(RECORDS, strength).space(RECORDS) for strength in (9000.0, 240.0))
-    assert strong.name == weak.name == "evened"
+    assert strong.name == weak.name == "evened", "there are no interactions of columns of one or two values"
+    numbers = np.arange(6.0).reshape(3, 2)
+    assert Steps().placed(numbers, 9000.0).space(numbers) == Interactions(together=750, floor=0.1)
+    assert Steps().placed(numbers, 9000.0, interactions=False).space(numbers) == strong
+    assert Steps().placed(numbers, 240.0).space(numbers) == weak
+    with_flags = np.hstack([numbers, np.eye(3)])
+    assert Steps().placed(with_flags, 9000.0).space(with_flags) == strong, "less than half of the columns are numbers"
     assert (weak.together, weak.floor) == (20, 10.0)
     assert (strong.together, strong.floor) == (750, 0.1)
     assert Steps().placed(RECORDS, 800.0).space(RECORDS).floor == 1.0
