@@ -169,6 +169,8 @@ def test_nothing_public_depends_on_one_holder_and_every_release_is_charged(name:
     assert loss_and_charge(ours, theirs)[1] <= caps_of(3.0, 1e-4)
 
 
+DAILY_TROUBLE = ("leaving", "choices")
+
 #: Two runs are approved; workers get the messages about them, the newest first in the end.
 QUEUED = {
     "no room": "i_give LOW; approve 0.5 {}; open; finish; forget; i_give HIGH; approve 0.3 {}; work 3; "
@@ -177,8 +179,7 @@ QUEUED = {
 }
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["no room", "leaving"])
+@pytest.mark.parametrize("name", [pytest.param("no room", marks=pytest.mark.exhaustive), "leaving"])
 def test_the_order_of_two_runs_does_not_follow_from_one_holder(name: str) -> None:
     """It decides up to which share of their caps everybody may be charged."""
     ours, theirs = both(script(QUEUED[name]), chunks=2)
@@ -187,9 +188,14 @@ def test_the_order_of_two_runs_does_not_follow_from_one_holder(name: str) -> Non
     assert used == sorted(used) and len(used) >= 2, "both runs have spent, in the order of their approval"
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("method", ["teachers", "choices", "steps", "samples", "table"])
-@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize(
+    ("trouble", "method"),
+    [
+        pytest.param(trouble, method, marks=[pytest.mark.exhaustive] if (trouble, method) != DAILY_TROUBLE else [])
+        for method in ("teachers", "choices", "steps", "samples", "table")
+        for trouble in TROUBLES
+    ],
+)
 def test_no_trouble_in_a_run_of_any_method_depends_on_one_holder(trouble: str, method: str) -> None:
     """Another run follows with me, and before it one without me where I have left."""
     fields = METHODS[method]

@@ -191,8 +191,11 @@ def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(table, oper
     address = url("head_counts", table)
     assert "uses 1.0 % of the smallest cap and cannot be undone; 100.0 % is free" in operator.get(address).text
     assert Release.objects.filter(study=table).count() == 1, "looking draws nothing"
-    page = operator.post(address, {"draw": "1"}, follow=True)
+    follows = re.search(r'name="follows" value="(\d*)"', operator.get(address).text).group(1)
+    page = operator.post(address, {"draw": "1", "follows": follows}, follow=True)
     assert page.redirect_chain == [(address, 302)]
+    operator.post(address, {"draw": "1", "follows": follows})
+    assert Release.objects.filter(study=table).count() == 2, "a form sent twice draws once"
     assert share_free(table) == pytest.approx(0.99)
     drawn = head_counts(table)
     assert {count.sigma for count in drawn} == {32.0} and "drawn with noise, standard deviation 32" in page.text
