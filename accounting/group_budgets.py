@@ -81,7 +81,7 @@ class ChargedRun:
 class BudgetUse:
     """Part of a group's budget used by a run, or by a release outside runs if ``run`` is None.
 
-    ``charge`` is the resulting increase, in μ², in the most that anyone in the group can have been charged. ``at`` is
+    ``charge`` is the resulting increase, in μ², in the most that anyone in the group could have been charged. ``at`` is
     the time of the last increase.
     """
 
@@ -102,7 +102,7 @@ class GroupBudget:
         policy: version of the newest policy that makes this promise.
         in_force: whether people who consent now get this promise.
         cap: μ² of the promise.
-        used: the most that an account that has kept this level can have been charged, in μ².
+        used: the most that an account that has kept this level could have been charged, in μ².
         reserved: part of the cap that active runs may still use.
         uses: releases and runs that used the budget, in the order of their first charges.
         history: the time of each release that charged the group, with ``used`` after it.
@@ -149,7 +149,7 @@ class GroupBudget:
 
 @dataclass(frozen=True)
 class _Group:
-    """A level's promise, with every ε that it can have had under policies up to ``last`` or after later reductions."""
+    """A level's promise, with every ε that it could have under policies up to ``last`` or after later reductions."""
 
     level: str
     last: int
@@ -158,7 +158,7 @@ class _Group:
     dates: tuple[datetime, ...]
 
     def possible(self, since: datetime, until: datetime) -> set[float]:
-        """Return every ε that an account with this level can have been promised at some time in an interval."""
+        """Return every ε that an account with this level could have been promised at some time in an interval."""
         first, end = max(0, bisect_right(self.dates, since) - 1), bisect_right(self.dates, until)
         return {min(self.epsilons[p : q + 1]) for q in range(first, end) for p in range(min(q, self.last) + 1)}
 
@@ -262,7 +262,7 @@ class _Tally:
 
     Attributes:
         largest: the largest cap that an account that kept the level can have had, in μ².
-        used: the most that such an account can have been charged so far, in μ².
+        used: the most that such an account could have been charged so far, in μ².
         by_subject: how much of ``used`` is due to each run, or to each kind of release outside runs.
         history: times of increases of ``used``, with the new value.
     """

@@ -120,7 +120,7 @@ def _case(name: str) -> Case:
 
 
 def _settings(name: str, epsilon: float, tried: Mapping[str, Steps]) -> Iterator[tuple[str, tuple[Case, Steps]]]:
-    """Yield every setting with its representation, by the rules for whole accounts, and the corresponding case."""
+    """Yield every setting with the default representation for whole accounts, and the corresponding case."""
     case = _case(name)
     caps = caps_draw(epsilon, len(case.records))
     strength = strength_of([PlannedLevel("ALL", float(caps[0]), len(caps))], share=1.0, steps=Steps())

@@ -83,7 +83,7 @@ def _rows(arguments: Sequence[str]) -> Iterator[tuple[str, str, str, Forecast, f
 
 
 def steps(name: str, promise: Promise) -> Forecast:
-    """Return the forecast for a linear model trained in one round according to the rules."""
+    """Return the forecast for a linear model trained in one round with default choices."""
     case = case_load(name, 0, Steps())
     levels = [
         PlannedLevel(f"{cap:.3g}", float(cap), float(count))
@@ -116,7 +116,7 @@ def pate(name: str, promise: Promise) -> Forecast | None:
 
 
 def times(case: outcomes.Case, promise: str) -> Forecast | None:
-    """Return the forecast for the concordance of one round according to the rules, in the first division."""
+    """Return the forecast for the concordance of one round with default choices, in the first division."""
     public, private, tested = outcomes.division(case, 0)
     epsilons = outcomes.PROMISES[promise]
     drawn = np.random.default_rng(0).choice(

@@ -110,7 +110,7 @@ def is_inexact(value: object) -> bool:
 
 
 def former_spellings(name: str) -> list[str]:
-    """Return a canonical pseudonym and its former spellings, from when only spaces at the ends were removed."""
+    """Return a canonical pseudonym and the ways it may be spelled in rows stored before spellings were unified."""
     spelled = [name, unicodedata.normalize("NFD", name)]
     return list(dict.fromkeys([*spelled, f"{name}.0"] if name.isdecimal() else spelled))
 

@@ -210,7 +210,7 @@ class PromiseSpan:
 def promise_spans(holder: DataHolder) -> list[PromiseSpan]:
     """Return every promise that a holder has had, with its period, oldest first. Secret, like every level.
 
-    Lapsed consents are included, because they limit the charges that can have been made.
+    Lapsed consents are included, because they limit the charges that could have been made.
     """
     events = list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").select_related("study"))
     if not events:

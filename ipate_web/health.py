@@ -339,7 +339,7 @@ def _is_counted(request: HttpRequest) -> bool:
 
 
 class BeforeMiddleware(PrometheusBeforeMiddleware):
-    """First middleware. It measures whole requests."""
+    """First middleware, which measures whole requests."""
 
     metrics_cls = RequestMetrics
 
@@ -348,7 +348,7 @@ class BeforeMiddleware(PrometheusBeforeMiddleware):
 
 
 class AfterMiddleware(PrometheusAfterMiddleware):
-    """Last middleware. It measures views."""
+    """Last middleware, which measures views."""
 
     metrics_cls = RequestMetrics
 

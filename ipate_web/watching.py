@@ -1,9 +1,9 @@
 """Warnings for an installation's administrators, on the home page, by email, in ``/readyz`` and in metrics.
 
 Every five minutes Beat sends :func:`watch` to a worker. It records that both are running, checks the site's
-certificate, sends a sign of life for each healthy part, and emails administrators about the others. A monitor elsewhere
-notices if a sign of life is missing, and so detects failures that cannot report themselves: of Beat, all workers, the
-machine or its network.
+certificate, sends a sign of life for each healthy part, and emails administrators about the others. If Beat, all
+workers, the machine or its network fail, no email can be sent, but a monitor elsewhere notices that the signs of life
+have stopped.
 """
 
 import logging

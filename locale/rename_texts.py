@@ -606,10 +606,7 @@ def document_rename(plan: Plan, path: Path) -> None:
 
 
 def third_person_rename(plan: Plan, table: dict[str, Any]) -> None:
-    """Rename texts about another person, and keep each with the corresponding text to the reader.
-
-    Entries of the table whose old text is one about another person are taken out of it.
-    """
+    """Rename texts about another person, and keep each paired with the text that addresses the reader."""
     paths = {path.parents[1].name: path for path in (ROOT / "locale").glob("*/LC_MESSAGES/person.po")}
     if not paths:
         return

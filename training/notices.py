@@ -78,7 +78,7 @@ def notify_share_used(run: Run, used: Sequence[float], before: Sequence[float]) 
 
 
 def notify_joint_proposed(alliance: Alliance) -> None:
-    """Notify operators of a site about a run that the hub has proposed and that one of them can take up."""
+    """Notify operators of a site that the hub has proposed a run, which any of them can take up."""
     _notify_alliance("joint_proposed", "joint.proposed", alliance)
 
 

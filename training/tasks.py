@@ -27,7 +27,7 @@ alliance_contact = task_of("training.tasks.alliance_contact", alliances.alliance
 
 @shared_task
 def alliances_contact(*_: object, **__: object) -> None:
-    """Ask the hubs of all alliances for news, copy their published models, and notify operators of silent ones."""
+    """Fetch news from all hubs, copy their published models, and notify operators of hubs and sites that are silent."""
     alliances.alliances_contact()
     joint_runs.hub_models_publish()
     joint_runs.hub_withdrawals_apply()

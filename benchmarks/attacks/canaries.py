@@ -125,7 +125,7 @@ class TwoStudies(Votes):
 
 @dataclass(frozen=True)
 class ResidualVotes(Canary):
-    """Two rounds. The second asks for contradictions to the first one's label, which so decides who is charged."""
+    """Two rounds. The second asks who disagrees with the first one's label, so that label decides who is charged."""
 
     name: str = "neighbours, two rounds"
     queries: ClassVar[int] = 16

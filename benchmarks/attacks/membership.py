@@ -70,7 +70,10 @@ def likelihood_ratios(taking: Taking, logits: Floats) -> Floats:
 
 
 def _of_the_others(side: Taking, logits: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return `(studies, people)` number, mean and sum of squared deviations of the other studies on this side."""
+    """Return statistics of each person's logits in the other studies on this side, each `(studies, people)`.
+
+    These are the number, the mean and the sum of squared deviations.
+    """
     number = np.maximum(side.sum(axis=0) - side, 1)
     total, squares = (np.where(side, logits**power, 0.0) for power in (1, 2))
     mean = (total.sum(axis=0) - total) / number

@@ -1,4 +1,4 @@
-"""Studies to attack through their publications: models trained on any half of the people, as by the services."""
+"""Studies to attack through their publications: models trained as the services do, on any half of the people."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Target:
 
 
 def neighbours_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Return a target for method neighbours: one round, and the student `consistency`."""
+    """Return a target for the method *neighbours*: one round, and the student `consistency`."""
     data = data_load(name).first(people)
     x, truth, caps = _people(name, people, epsilons)
 
@@ -66,7 +66,7 @@ def neighbours_target(name: str, people: int, epsilons: Sequence[float]) -> Targ
 
 
 def teachers_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Return a target for method pate, weighting, with little noise on few teachers; student `consistency`."""
+    """Return a target for the method *pate* (weighting) with little noise on few teachers; student `consistency`."""
     splits = splits_load(name)
     x, truth, caps = _people(name, people, epsilons)
     places = np.searchsorted(np.unique(caps), caps)
@@ -95,7 +95,7 @@ def teachers_target(name: str, people: int, epsilons: Sequence[float]) -> Target
 
 
 def steps_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Return a target for method sgd, individual: the linear model."""
+    """Return a target for the method *sgd* (individual): the linear model."""
     splits = splits_load(name)
     case = case_of(name, splits.private, splits.public.x, splits.test.x, splits.test.y, Steps()).first(people)
     x, truth, caps = _people(name, people, epsilons)
@@ -108,7 +108,7 @@ def steps_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
 
 
 def sampled_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Return a target for method sgd, sample: a linear network after 300 steps, each on a sample of one in twenty."""
+    """Return a target for the method *sgd* (sample): a linear network after 300 steps on samples of one in twenty."""
     x, truth, caps = _people(name, people, epsilons)
     fitted = default_representation(x.shape[1:]).fit(splits_load(name).public.x)
     numbers, classes = fitted.transform(x), len(splits_load(name).schema.classes)
@@ -148,7 +148,7 @@ def sampled_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
 
 
 def counts_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Return a target for method counts: a table of the first binned columns. The attacker uses its cell shares."""
+    """Return a target for the method *counts*: a table of the first binned columns; the attack uses its cell shares."""
     x, truth, caps = _people(name, people, epsilons)
     schema = splits_load(name).schema
     assert isinstance(schema, TabularSchema)
@@ -171,7 +171,10 @@ def counts_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
 
 
 def rows_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Return a target for method synthesis: class probabilities by the model behind the rows, which reveal no less."""
+    """Return a target for the method *synthesis*: class probabilities of the model behind the rows.
+
+    The rows themselves reveal no more than these.
+    """
     rows = _counting(name, people, epsilons)
 
     def publish(taking: Taking, seed: int) -> Floats:

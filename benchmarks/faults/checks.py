@@ -77,7 +77,7 @@ def _fault_lines(output: str) -> Iterator[str]:
 
 
 def _run_faults(run: Any, may_fail: bool) -> Iterator[str]:
-    """Describe runs without a readable reason for their end, and queries answered more than once."""
+    """Describe a run that ended early without giving a reason, and queries that were answered more than once."""
     from training.methods import method_of
     from training.models import Run
 

@@ -1,4 +1,4 @@
-"""A production installation and a hub's sites, struck for a long time without a supervisor."""
+"""Soak test: a production installation and an alliance without a supervisor, exposed to faults for a long time."""
 
 import itertools
 import os
@@ -171,7 +171,7 @@ class Soak:
         self.ready_wait(120)
 
     def sites_begin(self, stack: ExitStack, names: list[str]) -> list[Any]:
-        """Create an alliance with sites that have a worker each; return their steps, the hub's first."""
+        """Create an alliance whose sites have one worker each; return the `stepping` of all, starting with the hub."""
         from ipate_web.joint_demo import Installation, alliance_make, databases_make, stepping
         from ipate_web.processes import worker_command
 

@@ -172,7 +172,7 @@ class Strikes:
     # --- Database, broker, disk -------------------------------------------------------------------------------------
 
     def _connections(self) -> str | None:
-        """Cut every connection, as in a restart of database and broker. For SQLite, hold the lock instead."""
+        """Cut every connection, as if the database and the broker had restarted. For SQLite, hold the lock instead."""
         from django.conf import settings
         from django.db import connection
 

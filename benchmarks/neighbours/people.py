@@ -56,7 +56,7 @@ def _on_true_labels() -> Any:
 
 
 def reached(row: dict[str, Any]) -> float:
-    """Return the student of all points, or of few points if the plan for all warns that there are too few people."""
+    """Return the accuracy with all points, or with few points if the plan for all warns that people are too few."""
     chosen = row["few"] if row["all"]["warnings"] else row["all"]
     return float(chosen["student"])
 

@@ -1,4 +1,4 @@
-"""A study of method neighbours as the services run it, but without a database: plan, rounds, labels, student."""
+"""Study of the method *neighbours*, run as the services do but without a database: plan, rounds, labels, student."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ BEYOND = ("sms", "news", "sms-encoder", "news-encoder", "cifar10", "cifar10-enco
 
 
 def mnist(quick: bool) -> Iterator[Cell]:
-    """MNIST: one round by the rules with private records as holders; five splits of the official test images."""
+    """MNIST: one round with default choices, private records as holders, five splits of the official test images."""
     return _goals("mnist", range(1 if quick else 5))
 
 
@@ -39,46 +39,46 @@ def fashion(quick: bool) -> Iterator[Cell]:
 
 
 def adult(quick: bool) -> Iterator[Cell]:
-    """Adult: one round by the rules with private rows as holders; five draws of the noise."""
+    """Adult: one round with default choices, private rows as holders, five draws of the noise."""
     return _goals("adult", [0] * (1 if quick else 5))
 
 
 def cardio(quick: bool) -> Iterator[Cell]:
-    """Cardio: one round by the rules with 50,000 patients as holders; five draws of the noise."""
+    """Cardio: one round with default choices, 50,000 patients as holders, five draws of the noise."""
     return _goals("cardio", [0] * (1 if quick else 5))
 
 
 def support2(quick: bool) -> Iterator[Cell]:
-    """SUPPORT2: one round by the rules with 6,105 patients as holders; five draws of the noise."""
+    """SUPPORT2: one round with default choices, 6,105 patients as holders, five draws of the noise."""
     return _goals("support2", [0] * (1 if quick else 5))
 
 
 def diabetes(quick: bool) -> Iterator[Cell]:
-    """Diabetes: one round by the rules with patients as holders; five draws of the noise."""
+    """Diabetes: one round with default choices, patients as holders, five draws of the noise."""
     return _goals("diabetes", [0] * (1 if quick else 5))
 
 
 def beyond(quick: bool) -> Iterator[Cell]:
-    """CIFAR-10, SMS spam and AG News by the rules, without and with an encoder; five draws of the noise."""
+    """CIFAR-10, SMS spam and AG News: default choices without and with an encoder, five draws of the noise."""
     for name in ("sms",) if quick else BEYOND:
         yield from _goals(name, [0] * (1 if quick else 5))
 
 
 def noiseless(quick: bool) -> Iterator[Cell]:
-    """Logistic regression on the private records, in the coordinates of the rules at ε = 1, 2, 3, without a promise."""
+    """Logistic regression on the private records, in the default coordinates at ε = 1, 2, 3, without a promise."""
     for name in ("adult",) if quick else ("support2", "cardio", "diabetes", "adult", "fashion", "mnist", *BEYOND):
         yield {"data": name}, partial(_noiseless, name)
 
 
 def patients(quick: bool) -> Iterator[Cell]:
-    """Diabetes, patients newly divided into private, public and test patients; one draw of the noise per division."""
+    """Diabetes with other divisions into private, public and test patients; one draw of the noise per division."""
     load = partial(_case, "diabetes")
     for promise in (0.1, 0.25, 1.0):
         yield _cell("diabetes", promise, load, range(1, 2 if quick else 5), Steps(), tried="divided anew")
 
 
 def calibrated(quick: bool) -> Iterator[Cell]:
-    """Probabilities of the test points before and after calibration, one round by the rules, one draw of the noise."""
+    """Test points' probabilities before and after calibration: one round, default choices, one draw of the noise."""
     for name in ("adult",) if quick else ("adult", "cardio", "support2", "mnist", "diabetes"):
         for promise in (1.0, 0.25, 0.1):
             yield {"data": name, "epsilon": promise}, partial(_calibration, name, promise)

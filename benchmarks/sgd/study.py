@@ -1,4 +1,4 @@
-"""A study of method sgd, variant individual, as the services run it, but without a database: plan, steps, model."""
+"""Study of the method *sgd* (individual), run as the services do but without a database: plan, steps, model."""
 
 from __future__ import annotations
 

@@ -140,13 +140,13 @@ def two_rounds(study: Study, epsilon: Promise) -> Row:
 
 
 def sgd(study: Study, epsilon: Promise) -> Row:
-    """Method sgd, individual, one round by the rules: the linear model, and students of its predictions."""
+    """Method *sgd* (individual), one round with default choices: the linear model, and students of its predictions."""
     row, model = _steps(study, epsilon)
     return row | _learned(study, predicted(np.arange(len(study.data.x)), model.predict_proba(study.data.x)))
 
 
 def linear(study: Study, epsilon: Promise) -> Row:
-    """Only the linear model of method sgd."""
+    """Only the linear model of the method *sgd*."""
     return _steps(study, epsilon)[0]
 
 

@@ -1,4 +1,4 @@
-"""Releases of method neighbours for training students: data with random splits, and one round or two."""
+"""Releases of the method *neighbours* for training students, in one or two rounds on random splits of the data."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ class LocalRegressor(LocalModel):
     _estimator_type = "regressor"
 
     def predict(self, X: Rows) -> Floats:  # noqa: N803
-        """Return the number (n,) of each row."""
+        """Return the predicted number (n,) for each row."""
         return np.asarray(self.predictions(X).probabilities[:, 0])
 
     def predict_interval(self, X: Rows) -> Floats:  # noqa: N803

@@ -289,7 +289,7 @@ def example_address(language: str) -> str:
 
 
 def sample_pdf(study: Study, head: Letterhead, language: str) -> bytes:
-    """Return a sample letter to an invented person, with a code that does not work, in wording that may be unsaved."""
+    """Return a sample letter to an invented person with an invalid code. Its wording need not have been saved."""
     letter = LetterWritten(sample_invitation(study), language, "", example_address(language))
     return _pdf(study, [letter], head, timezone.localdate() + timedelta(days=28))
 
@@ -410,7 +410,7 @@ def paper_forms_pdf(forms: FormsOnPaper, written: Sequence[FormWritten], answer_
 
 
 def sample_form_pdf(study: Study, head: Letterhead, language: str) -> bytes:
-    """Return a paper form for an invented person, with a code that does not work and a letterhead that may be unsaved.
+    """Return a paper form for an invented person with an invalid code. The letterhead need not have been saved.
 
     Raises:
         LookupError: the study is not asking anyone at the moment.

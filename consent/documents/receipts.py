@@ -470,7 +470,7 @@ def _pdf(study: Study, receipts: Sequence[dict[str, Any]]) -> bytes:
 
 
 def sample_receipt_pdf(study: Study, head: Letterhead, language: str) -> bytes:
-    """Return a sample receipt of an invented decision, with a letterhead that may be unsaved.
+    """Return a sample receipt for an invented decision. The letterhead need not have been saved.
 
     Raises:
         LookupError: the study has no form or no policy in force.

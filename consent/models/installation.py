@@ -60,7 +60,7 @@ class Administrator(models.Model):
 
 
 class AccountChange(InstallationChained):
-    """Act on an account by an administrator, by a superuser or at the command line, or a change of its permissions."""
+    """Change to an account or its permissions, made by an administrator, by a superuser or at the command line."""
 
     class Kind(models.TextChoices):
         CREATED = "created", _("account created")

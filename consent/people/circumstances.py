@@ -74,7 +74,7 @@ def is_valid_after(form: Validity | None, moment: datetime) -> bool:
 
 
 def ends_with_form() -> Q:
-    """Return the condition for decisions that no new one would outlast, because the form in force expires by then."""
+    """Return the condition for decisions that a new one would not extend, because the form in force has a fixed end."""
     newer = ConsentForm.objects.filter(study=OuterRef("study"), version__gt=OuterRef("version"))
     fixed = ConsentForm.objects.filter(~Exists(newer), valid_until__isnull=False)
     ends = ((form.study_id, renew_by(form, day_of(timezone.now()))) for form in fixed)

@@ -1,7 +1,7 @@
 """Questions that let a holder check whether they understood the information.
 
-Only one fact is stored about the answers that a holder opens: whether the first answer to each question was right. This
-is deleted once it has been counted with noise; see :mod:`training.services.drawings`.
+The site stores only whether a holder's first answer to each question was right. This is deleted once it has been
+counted with noise; see :mod:`training.services.drawings`.
 """
 
 import hashlib

@@ -69,7 +69,7 @@ def promise_of(last: LastPromise) -> Option:
 
 
 def offer_of(last: LastPromise) -> Option:
-    """Return the answer of the same level as if it were given now."""
+    """Return the promise that the same level would give if the holder decided now, as an answer."""
     return level_option(last.level, last.offered, last.event.study.delta)
 
 

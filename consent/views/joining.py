@@ -62,7 +62,7 @@ def _page_kept(request: HttpRequest, holder: DataHolder) -> str:
 @never_cache
 @require_safe
 def closed(request: HttpRequest) -> HttpResponse:
-    """Show people who were invited but have not decided a notice that the study is closed."""
+    """Tell people who were invited, but have not decided, that the study is closed."""
     study = Study.objects.filter(pk=request.session.get("closed_study", 0), closed_at__isnull=False).first()
     return redirect("join") if study is None else closed_page(request, study, None)
 

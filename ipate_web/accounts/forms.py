@@ -1,6 +1,6 @@
-"""Forms of django-allauth in the site's wording, and for staff accounts; limits on attempts with codes and on emails.
+"""Forms of django-allauth, reworded and adapted to staff accounts, with limits on emails and on wrong codes.
 
-The limits are counted in the database, for all processes together.
+All processes share these limits, because they are counted in the database.
 """
 
 from datetime import timedelta

@@ -70,7 +70,7 @@ def _of_alliance(method: str) -> Callable[[View], View]:
 
 
 def _signed(view: View) -> View:
-    """Decorator for views only for sites, called with the site that signed the request."""
+    """Decorator for views that only sites may request; they receive the site that signed the request."""
 
     @wraps(view)
     def wrapped(request: HttpRequest, alliance: Alliance, **given: object) -> HttpResponse:

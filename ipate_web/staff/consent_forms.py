@@ -80,7 +80,7 @@ HEADINGS = (
 
 
 def headings_text(language: str) -> str:
-    """Return the headings as the start of a text in one of the site's languages, or else in the site's first one."""
+    """Return a text consisting of the headings, in ``language`` or, if the site lacks it, in the site's first one."""
     with override(_site_language(language)):
         return "\n\n\n".join(f"# {_(heading)}" for heading, _what in HEADINGS)
 

@@ -194,7 +194,7 @@ class AppointmentForm(forms.Form):
         self.fields["role"].choices = choices  # type: ignore[attr-defined]
 
     def has_changed(self) -> bool:
-        """Return whether the row is about a person; a role without a person is only the row's initial value."""
+        """Return whether a person has been entered. The role does not count, because rows start with one."""
         return any(self[name].value() for name in ("username", "first_name", "last_name", "email"))
 
     @property

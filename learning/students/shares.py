@@ -112,7 +112,7 @@ def _usual(releases: Releases) -> Floats:
 
 
 def _weights(releases: Releases) -> Floats:
-    """Return the weight of each point's quadratic score, `(Q,)`, from noise and misfit; independent of its own noise.
+    """Return the weight `(Q,)` of each point's quadratic score, which does not depend on the noise in its own counts.
 
     The residual n − |n|·m of a class has variance σ² + (|n|·misfit)², and its gradient grows with |n|.
     """
@@ -135,7 +135,7 @@ def _softmax(logits: Floats) -> Floats:
 
 
 def _logistic(slopes: Floats, intercepts: Floats) -> LogisticRegression:
-    """Return a fitted scikit-learn estimator with coefficients `(d, C)`; two classes have one row of differences."""
+    """Return a fitted scikit-learn estimator with coefficients `(d, C)`; for two classes, only their difference."""
     from sklearn.linear_model import LogisticRegression
 
     estimator = LogisticRegression()

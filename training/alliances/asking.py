@@ -81,7 +81,7 @@ class JointAsking(Asking, ABC):
         """Return whether the current batch of a run can continue now."""
 
     def is_agreed(self, run: Run) -> bool:
-        """Return whether all participants have approved a run; list the others in its message. May raise RunError."""
+        """Return whether all have approved; if not, name the others in the run's message. May raise RunError."""
         _in_force_check(run)
         if missing := run.joint.missing:
             message_set(run, Sentence(_APPROVALS, sites=", ".join(missing)))
@@ -451,7 +451,7 @@ class SiteLedger:
         run: The site's run; for commits, it must be locked by :func:`training.engine.commits.spending`.
         charges: Charges to the site's people for the whole part; None if nothing will be committed.
         costs: The public charge recorded for each of the plan's promises, in μ².
-        bounds: The most that anyone with each promise can have been charged, in μ²; public.
+        bounds: The most that anyone with each promise could have been charged, in μ²; public.
         content: The content of the register entry for the question.
         attempt: The file that lists who was asked, if this is not the same throughout the run.
     """

@@ -1,4 +1,4 @@
-"""Commands on alliances, which are founded and signed at the hub, and joined and left at sites.
+"""Commands to found and sign an alliance at the hub, and to join and leave it at sites.
 
 A site can join only if its consent form describes exactly this alliance. So its ethics committee and a second person
 decide about an alliance in the same way as about a consent form.

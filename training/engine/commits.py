@@ -108,7 +108,7 @@ def batch_faults(
 ) -> Iterator[str]:
     """Yield messages about differences between a batch, its round's question, and its release in the register.
 
-    ``bounds`` are the most that anyone in each of the plan's budgets can have been charged, in μ²; None if an earlier
+    ``bounds`` are the most that anyone in each of the plan's budgets could have been charged, in μ²; None if an earlier
     batch has charged them. ``most`` is the largest charge of a charging class, if there are any.
     """
     run, opened_round, content = batch.run, batch.round, release.content

@@ -155,7 +155,7 @@ def _about(name: str, person: int) -> bytes:
 def _sealed(
     array: np.ndarray, order: np.ndarray, ends: np.ndarray, people: np.ndarray, ring: Ring, name: str, nonce: bytes
 ) -> Iterator[bytes]:
-    """Yield the rows in the order of their owners, encrypted by person, as bytes for several people at a time."""
+    """Yield rows in the order of their owners, several people's at a time and each person's encrypted separately."""
     width, keys = _width(array), ring.keys_of(people)
     first = read = 0
     while first < len(people):

@@ -274,7 +274,9 @@ class EngineMethod(ABC):
 
     def counted(self, run: Run) -> Sentence:
         return Sentence(
-            gettext_noop("The most that any person at a level can have been charged, in Gaussian differential privacy.")
+            gettext_noop(
+                "The most that any person at a level could have been charged, in Gaussian differential privacy."
+            )
         )
 
     def stages(self, run: Run) -> list[RunStage]:
@@ -310,7 +312,7 @@ class EngineMethod(ABC):
         yield from self.kept_faults(batch, release, question)
 
     def bounds(self, question: Any, batch: Batch) -> list[float] | None:
-        """Return the most that anyone in each of the plan's budgets can have been charged for a batch, in μ²."""
+        """Return the most that anyone in each of the plan's budgets could have been charged for a batch, in μ²."""
         start = position_in_round(batch)
         return question.bounds(question.part(batch.index, start, batch.size))
 

@@ -69,7 +69,7 @@ class CountedMethod(EngineMethod):
     variants: tuple[str, ...] = ("",)
     outcome = MethodOutcome.TABLE
     charged = gettext_noop(
-        "The charges shown here are public: each is the most that any person at that level can have been charged. A "
+        "The charges shown here are public: each is the most that any person at that level could have been charged. A "
         "person whose records are spread across several cells was charged less, but the amount stays secret."
     )
     choices: type[Choices]

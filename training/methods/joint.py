@@ -136,7 +136,7 @@ class NoJointMethod(JointMethod):
 
 
 def _answers(batch: Batch, release: Release) -> Iterator[tuple[JointQuestion, Release]]:
-    """Yield a site's answers given in the state before a batch, even to ended questions, with their releases."""
+    """Yield the questions that a site answered in the state before a batch, including ended ones, with the releases."""
     questions = JointQuestion.objects.filter(joint__run=batch.run_id).order_by("number")
     state = questions.get(number=release.content["joint"]["number"]).document.state
     sums = Release.objects.filter(run=batch.run_id, kind=Release.Kind.SUMS)

@@ -284,7 +284,7 @@ class Neighbours(EngineMethod):
     variants: tuple[str, ...] = ("",)
     learns: tuple[str, ...] = (Classes.kind, Numbers.kind, Labels.kind)
     charged = gettext_noop(
-        "Charges are public: each is the most that any person at that level can have been charged. A person who "
+        "Charges are public: each is the most that any person at that level could have been charged. A person who "
         "voted less often was charged less; the amount stays secret."
     )
     choices = NeighbourChoices

@@ -339,7 +339,7 @@ class Sgd(GradientSteps):
 
     variants: tuple[str, ...] = (Run.Variant.INDIVIDUAL.value,)
     charged = gettext_noop(
-        "The charges shown are public: each is the most that anyone at that level can have been charged. A person "
+        "The charges shown are public: each is the most that anyone at that level could have been charged. A person "
         "with small gradients was charged less; the exact amount stays secret."
     )
     curves_help = gettext_noop(

@@ -25,7 +25,7 @@ QUICK = "digits"  # comes with scikit-learn
 
 
 def measured_elsewhere() -> dict[str, dict[str, float]]:
-    """Return numbers stored by `python -m benchmarks.students`, by promises; for MNIST, means over its splits."""
+    """Return the results of `python -m benchmarks.students` by promises (for MNIST, means over the splits)."""
     every = json.loads(MEASURED.read_text())
     found: dict[str, list[dict[str, float]]] = {}
     for row in [*every["splits"], *every["compared"]]:

@@ -54,27 +54,27 @@ def table1(quick: bool) -> Iterator[Case]:
 
 
 def table5(quick: bool) -> Iterator[Case]:
-    """MNIST, ln 2 with ln 4, 8, 16: labels."""
+    """Labels for MNIST if some people have ε = ln 2, and the others ln 4, ln 8 or ln 16."""
     return _cells("individualized-pate", "table5_mnist_labels", "mnist", "labels", quick)
 
 
 def table7(quick: bool) -> Iterator[Case]:
-    """Adult, ln 2 with ln 4, 8, 16: labels."""
+    """Labels for Adult if some people have ε = ln 2, and the others ln 4, ln 8 or ln 16."""
     return _cells("individualized-pate", "table7_adult_labels", "adult", "labels", quick)
 
 
 def table8(quick: bool) -> Iterator[Case]:
-    """MNIST, ln 2 with ln 4, 8, 16: students."""
+    """Students for MNIST if some people have ε = ln 2, and the others ln 4, ln 8 or ln 16."""
     return _cells("individualized-pate", "table8_mnist_student", "mnist", "student", quick)
 
 
 def table9(quick: bool) -> Iterator[Case]:
-    """Adult, ln 2 with ln 4, 8, 16: students."""
+    """Students for Adult if some people have ε = ln 2, and the others ln 4, ln 8 or ln 16."""
     return _cells("individualized-pate", "table9_adult_student", "adult", "student", quick)
 
 
 def thesis(table: str, name: str, what: str, quick: bool) -> Iterator[Case]:
-    """ε = 1, with 1.5, 2, 3, 5 for 25, 50, 75 % of the records. `what` is labels or student."""
+    """Labels or student (`what`) if 25, 50 or 75 % of the records have ε = 1.5, 2, 3 or 5, and the others 1."""
     return _cells("personalizing-pate-thesis", table, name, what, quick)
 
 

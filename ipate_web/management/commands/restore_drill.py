@@ -2,8 +2,8 @@
 
 The database, files and journal of this installation stay as they are, because a new process restores into a separate
 folder under IPATE_VAR_DIR, with a copy of the journal. On PostgreSQL, name an empty database with --database. The exit
-status is 1 if the backup cannot be restored or is incomplete. It is not a fault if studies would be locked, because
-decisions or releases have been made since the backup.
+status is 1 if the backup cannot be restored or is incomplete. Studies that would be locked because of decisions or
+releases since the backup do not count as a failure.
 """
 
 import json

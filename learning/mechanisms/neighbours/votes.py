@@ -278,10 +278,10 @@ def shard_contributions(
     predicted: ArrayLike | None = None,
     kernel: str = "uniform",
 ) -> tuple[NDArray[np.float64], csr_array]:
-    """Return the result of `neighbour_votes` for some holders, with all their records, numbered within the shard.
+    """Return the result of `neighbour_votes` for a shard: some holders, numbered from 0, with all their records.
 
-    The sums of the shards add up to the sums of all holders, bit for bit, however the holders are split. The charges of
-    a shard are the columns of its holders.
+    The sums of all shards add up to the sums of all holders, bit for bit, however the holders are split. A shard's
+    charges are the columns of its own holders.
 
     Args:
         squared_radii: `(Q,)`, from `radii`.

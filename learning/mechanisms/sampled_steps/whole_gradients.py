@@ -1,9 +1,9 @@
-"""Integer gradients of the networks used for private steps, bit for bit the same for a record in any position.
+"""Integer gradients of the networks used for private steps. A record's position in a batch does not affect them.
 
 The inputs of a layer are rounded to integers of at most 127, and weights to integers small enough that every product
 and partial sum is below 2²⁴, where float32 is exact. The result therefore does not depend on the order in which a
 library adds. The same holds for the backward pass, which scales the slopes of a record to a public length before
-rounding. Between sums, there are only a table of tanh and single operations that IEEE 754 defines to the last bit.
+rounding. All other operations are lookups in a table of tanh, or defined to the last bit by IEEE 754.
 docs/sgd-sampled.md bounds every sum.
 """
 
@@ -60,16 +60,16 @@ class WholeLayer(ABC):
     Args:
         layer: PyTorch's layer.
         order: PyTorch's position of each input of the layer, in the order used here.
-        places: Number of positions in a record to which the layer's weights are applied.
+        places: Number of positions in a record at which the layer's weights are applied.
         overlap: Largest number of places that share an input.
 
     Attributes:
         unit: Value of the integer 1 in the layer's inputs.
         matrix, bias: Weights, `(inputs, outputs)` and `(outputs,)`.
         shapes: Shapes of the weights and of the biases.
-        numbers: Number of values per record in the inputs, or in the gradients if they are written out.
-        length: Length of the slopes of every record.
-        pull_scale: Factor of the slopes of the layer's inputs.
+        numbers: Number of values per record in the largest array: the inputs or, in a convolution, the gradient.
+        length: Norm to which the slopes of every record are scaled.
+        pull_scale: Factor that `pull` applies to the slopes of the layer's inputs.
         leaves: Shape of the layer's output for a record.
     """
 
@@ -275,7 +275,7 @@ class LayerGradients:
 
     @cached_property
     def squared_norms(self) -> torch.Tensor:
-        """Return ‖gradient‖² in float64, `(R,)`, bit for bit the same for a record at any position."""
+        """Return ‖gradient‖² in float64, `(R,)`. A record's position in the batch does not affect any bit of it."""
         if self.slopes.shape[1] == 1:  # ‖s ⊗ a‖ = ‖s‖·‖a‖, so the product need not be written out
             squares = sum_of_squares(self.slopes) * sum_of_squares(self.inputs)
         else:

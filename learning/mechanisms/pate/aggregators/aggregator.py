@@ -39,7 +39,7 @@ class LabelRelease:
 
 @dataclass(frozen=True, eq=False)
 class QueryCosts:
-    """RDP cost of a batch of queries to a holder at each order: `check` for every query, `label` for those answered."""
+    """RDP cost of a batch to a holder, at each order: `check` for all its queries, `label` for the answered ones."""
 
     check: NDArray[np.float64]
     label: NDArray[np.float64]
