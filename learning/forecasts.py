@@ -83,7 +83,7 @@ class Forecast(Stored):
             description="Number of labelled points that the forecast is based on; 0 if it is based on an assumption."
         ),
     ]
-    rests_on: Annotated[Sentence, Field(description="Explanation of the basis of the forecast.")]
+    rests_on: Annotated[Sentence, Field(description="Sentence that explains what the forecast is based on.")]
     measure: Annotated[
         str,
         MAY_BE_MISSING,
@@ -136,9 +136,9 @@ def judged_forecast(
 
 
 _USELESS = gettext_noop(
-    "The forecast may be no better than the baseline: %(low)d to %(high)d of 100 answers are expected to be right, "
-    "while always predicting the most frequent class is right for %(majority)d. Give the run a larger share, or wait "
-    "for more people. If the model is no better, a person has to decide whether it is published."
+    "The answers may be no better than the baseline: %(low)d to %(high)d of 100 are expected to be right, compared "
+    "with %(majority)d for always predicting the most frequent class. Give the run a larger share, or wait for more "
+    "people. If the model is no better, a person has to decide whether it is published."
 )
 
 

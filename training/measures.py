@@ -82,8 +82,8 @@ ONE_CLASS = gettext_noop(
     "threshold."
 )
 TOO_SURE = gettext_noop(
-    "Its probabilities are too high: on average it is %(confidence)d %% sure of its answers, but %(accuracy)d %% of "
-    "them are right. Do not read them as chances."
+    "Its probabilities are too high: on average it is %(confidence)d %% sure of its answers, but only %(accuracy)d "
+    "%% of them are right. Do not take the probabilities literally."
 )
 
 

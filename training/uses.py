@@ -36,11 +36,11 @@ def _state(run: Run) -> str:
     if run.status == Run.Status.FINISHED:
         if method_of(run).outcome == MethodOutcome.TABLE:
             if run.method == Run.Method.SYNTHESIS:
-                return _("It is finished: a table of made-up people was published, drawn from noisy counts.")
-            return _("It is finished: a table of noisy counts was published.")
+                return _("It has finished and published a table of made-up people, based on noisy counts.")
+            return _("It has finished and published a table of noisy counts.")
         if without_model(run):
-            return _("It is finished: no model was published.")
-        return _("It is finished: a model has learned from the releases.")
+            return _("It has finished without publishing a model.")
+        return _("It has finished, and a model has learned from the releases.")
     if run.ended_at:
         return _("It ended early. Results released before then stay released.")
     return _("It is in progress.")

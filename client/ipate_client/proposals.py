@@ -92,7 +92,7 @@ class Proposals(Proposing):
                 16384.
             radius_share: Radius, in percent of the public points. If you leave this empty, the forecast sets the
                 value. From 1e-09 to 1.
-            kernel: How a record counts. uniform if left out.
+            kernel: Weight of a record. uniform if left out.
             records: Records per holder. The forecast uses this public number, which is not counted from the data.
                 From 1 to 10000. 1.0 if left out.
         """
@@ -416,7 +416,8 @@ class Proposals(Proposing):
 
         Args:
             title: Title of the run.
-            column: Column. A column of the private dataset, or its classes. The schema lists its values.
+            column: Column. A column of the private dataset, or the dataset's classes. The schema lists the values
+                of each column.
             purpose: Why it is needed, for the person who approves it.
             private_dataset: People's records; the study's private dataset if it has only one.
             batch_size: Queries or steps that are released together.

@@ -456,8 +456,8 @@ class Migration(migrations.Migration):
                 moment("recorded_at"),
             ],
             options={
-                "verbose_name": "circumstance of a data holder",
-                "verbose_name_plural": "circumstances of data holders",
+                "verbose_name": "entry about who answers for a data holder",
+                "verbose_name_plural": "entries about who answers for data holders",
                 "ordering": ["sequence"],
                 "constraints": [
                     unique("circumstance_sequence_is_unique", "study", "sequence"),

@@ -114,8 +114,8 @@ class Circumstance(StudyChained):
     )
 
     class Meta(StudyChained.Meta):
-        verbose_name = _("circumstance of a data holder")
-        verbose_name_plural = _("circumstances of data holders")
+        verbose_name = _("entry about who answers for a data holder")
+        verbose_name_plural = _("entries about who answers for data holders")
         constraints = [
             *StudyChained.Meta.constraints,
             models.CheckConstraint(

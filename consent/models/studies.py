@@ -60,7 +60,7 @@ class Study(Recorded):
     )
 
     slug = models.SlugField(
-        _("short name"), unique=True, help_text=_("Appears in addresses and cannot be changed later.")
+        _("short name"), unique=True, help_text=_("Short name for web addresses. It cannot be changed later.")
     )
     title = models.CharField(_("title"), max_length=200)
     purpose = models.TextField(_("purpose"), help_text=_("In plain words: what will be learned, and for whom."))
@@ -214,14 +214,14 @@ class Study(Recorded):
         _("rehearsal"),
         default=False,
         help_text=_(
-            "For data that is not secret: the study asks no one for consent and makes no promises. Use it for "
+            "A rehearsal uses data that is not secret: it asks no one for consent and makes no promises. Use it for "
             "comparisons and tuning. This cannot be changed later."
         ),
     )
     retain_votes = models.BooleanField(
         _("keep the teachers' predictions after a run"),
         default=False,
-        help_text=_("Lets auditors recompute every cost. The predictions are secret."),
+        help_text=_("Lets auditors recompute every cost from the stored predictions, which stay secret."),
     )
     budget_warning = models.FloatField(
         _("warn when a group's budget is low"),

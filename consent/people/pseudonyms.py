@@ -168,7 +168,7 @@ def look_alikes_text(groups: Sequence[tuple[str, ...]], most: int = 20) -> list[
 
 def unknown_message(pseudonym: str) -> str:
     """Return a message that explains why a pseudonym matches no holder of a study."""
-    return spelling_fault(pseudonym) or _("This study has no such pseudonym. Check the spelling.")
+    return spelling_fault(pseudonym) or _("This pseudonym does not exist in this study. Check the spelling.")
 
 
 def spelling_fault(pseudonym: str) -> str:

@@ -82,8 +82,9 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
             (
                 _("How often a guess about whether I took part can be right."),
                 _(
-                    "Yes. Tossing a coin would be right 50 times. With everything that is ever released, a guess is "
-                    "right at most %(right)d times, if both answers are equally likely beforehand."
+                    "Yes. By tossing a coin, you would be right 50 times. Even with everything that is ever "
+                    "released, a guess can be right at most %(right)d times, if both answers are equally likely "
+                    "beforehand."
                 )
                 % odds,
             ),

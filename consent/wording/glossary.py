@@ -37,9 +37,9 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
         _(
             "Imagine 100 guesses between two answers that are equally likely beforehand. One question is whether a "
             "person took part. Another, for someone who knows that they did, is which of two possible sets of "
-            "records is theirs. Tossing a coin would be right 50 times. The number is an upper limit on how many "
-            "guesses could be right, even if the guesser knows everything else. Someone who already has reasons to "
-            "believe one answer does not start at 50."
+            "records is theirs. By tossing a coin, you would be right 50 times. The number is an upper limit on how "
+            "many guesses could be right, even if the guesser knows everything else. Someone who already has reasons "
+            "to believe one answer does not start at 50."
         ),
     ),
     "model": (
@@ -75,7 +75,7 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "receipt": (_("Receipt"), _("A copy of your decision that you can keep and show.")),
     "pseudonym": (
         _("Pseudonym"),
-        _("A name or number under which an organisation keeps your records instead of your name."),
+        _("A name or number that an organisation uses for your records instead of your name."),
     ),
     "epsilon": (
         _("ε and δ (epsilon and delta)"),

@@ -87,7 +87,7 @@ class AllianceSerializer(serializers.Serializer):
     colluding = serializers.IntegerField(help_text="Number of sites, t, that may collude with the hub.")
     is_signed = serializers.BooleanField()
     joined_at = MinuteField(
-        allow_null=True, help_text="Time this site signed, to the minute; null before that, and at the hub."
+        allow_null=True, help_text="Time this site signed, to the minute; null before that, and always null at the hub."
     )
     left_at = MinuteField(
         allow_null=True,
@@ -95,10 +95,11 @@ class AllianceSerializer(serializers.Serializer):
     )
     last_contact = MinuteField(
         allow_null=True,
-        help_text="Time of the hub's last response, to the minute; null before the first, and at the hub.",
+        help_text="Time of the hub's last response, to the minute; null before the first, and always null at the hub.",
     )
     problem = serializers.SerializerMethodField(
-        help_text="Reason why this site's last contact with the hub failed; empty if it succeeded, and at the hub."
+        help_text="Reason why this site's last contact with the hub failed; empty if it succeeded, and always empty at "
+        "the hub."
     )
     sites = serializers.SerializerMethodField()
     proposals = serializers.SerializerMethodField()
@@ -191,15 +192,16 @@ class JointQuestionSerializer(serializers.Serializer):
     opened_at = MinuteField(help_text="Time the question was opened, to the minute.")
     answered_at = MinuteField(
         allow_null=True,
-        help_text="Time this site's people were charged, to the minute; null before that, and at the hub.",
+        help_text="Time this site's people were charged, to the minute; null before that, and always null at the hub.",
     )
     sent_at = MinuteField(
         allow_null=True,
-        help_text="Time the hub received this site's answer, to the minute; null before that, and at the hub.",
+        help_text="Time the hub received this site's answer, to the minute; null before that, and always null at the "
+        "hub.",
     )
     charge = serializers.FloatField(
         allow_null=True,
-        help_text="Largest charge to any of this site's people, in μ²; null before they are charged, and at the hub.",
+        help_text="Largest charge to any of this site's people, in μ²; null before that, and always null at the hub.",
     )
 
     def get_ended(self, question: Any) -> str:
@@ -238,7 +240,7 @@ def _alliance(request: Request, slug: str, pk: int, permission: str = "") -> All
     study = visible_study(request.user, slug)
     found = Alliance.objects.filter(study=study, pk=pk).select_related("study").first()
     if found is None:
-        raise exceptions.NotFound("There is no such alliance in this study.")
+        raise exceptions.NotFound("This alliance does not exist in the study.")
     if permission:
         permission_check(request.user, permission, study)
     return found

@@ -129,7 +129,9 @@ class StudyExampleRows(ApiView):
             datasets = datasets.filter(pk=self.query["dataset"])
         found = datasets.filter(kind=Dataset.Kind.PRIVATE).last() or datasets.last()
         if found is None:
-            raise exceptions.NotFound("The study has no such dataset. GET /api/v1/studies/{slug} lists its datasets.")
+            raise exceptions.NotFound(
+                "The study does not have this dataset. GET /api/v1/studies/{slug} lists its datasets."
+            )
         rows, answers = example_rows(schema_from_json(found.schema), self.query["rows"], self.query["seed"])
         return Response(
             {

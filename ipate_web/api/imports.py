@@ -198,7 +198,7 @@ def _found(request: Request, slug: str, pk: str) -> DatasetImport:
     """
     row = DatasetImport.objects.filter(study=visible_study(request.user, slug, _IMPORT), pk=pk).first()
     if row is None:
-        raise exceptions.NotFound("The study has no such import. Unfinished imports are kept for a day.")
+        raise exceptions.NotFound("The study does not have this import. Unfinished imports are kept for a day.")
     return row
 
 

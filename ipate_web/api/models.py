@@ -122,7 +122,7 @@ class ModelSerializer(serializers.ModelSerializer):
     )
     label_accuracy = serializers.FloatField(
         allow_null=True,
-        help_text="Share of released labels that are correct, rounded in the same way; null if unknown.",
+        help_text="Share of released labels that are correct, rounded like `accuracy`; null if unknown.",
     )
     measures = serializers.DictField(
         allow_null=True,

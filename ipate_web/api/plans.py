@@ -268,8 +268,8 @@ class PlanSerializer(serializers.Serializer):
     promises = PlannedPromiseSerializer(many=True)
     budgets = BudgetSerializer(
         many=True,
-        help_text="Budgets of each group, or of each promise if there are no groups; empty for teachers in a "
-        "rehearsal.",
+        help_text="Budgets of each group, or of each promise if there are no groups; empty if teachers vote in "
+        "a rehearsal.",
     )
     notes = serializers.ListField(
         child=serializers.CharField(), help_text="Explanations of the plan's choices, and warnings."
@@ -282,7 +282,8 @@ class PlanSerializer(serializers.Serializer):
     answers = serializers.IntegerField(
         required=False,
         allow_null=True,
-        help_text="Minimum number of queries that the run can afford to answer; null if charges cannot end the vote.",
+        help_text="Minimum number of queries that the run can afford to answer; null if it can afford all of them, "
+        "and in a rehearsal.",
     )
     left_out = serializers.ListField(child=serializers.CharField(), required=False)
     participation = serializers.CharField(

@@ -56,7 +56,7 @@ def _of_alliance(method: str) -> Callable[[View], View]:
         def wrapped(request: HttpRequest, key: UUID, **given: object) -> HttpResponse:
             alliance = Alliance.objects.filter(key=key, own_name="").select_related("study").first()
             if alliance is None:
-                return _problem(HTTPStatus.NOT_FOUND, "There is no such alliance here.")
+                return _problem(HTTPStatus.NOT_FOUND, "This alliance does not exist here.")
             try:
                 return view(request, alliance, **given)
             except RequestDataTooBig:
@@ -169,5 +169,5 @@ def model(_request: HttpRequest, site: AllianceSite, run: str, file: str) -> Htt
 def _joint(site: AllianceSite, number: str) -> JointRun:
     joint = joint_of(site.alliance, number)
     if joint is None or site.name not in joint.sites or not site.takes_part:
-        raise Refused(gettext_noop("The alliance has no such run for this site."))
+        raise Refused(gettext_noop("The alliance does not have this run, or this site does not take part in it."))
     return joint

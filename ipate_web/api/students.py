@@ -201,7 +201,9 @@ def students_document(run: Run) -> dict[str, Any]:
 def _version_or_404(run: Run, version: int) -> StudentModel:
     student = run.students.filter(version=version).first()
     if student is None:
-        raise exceptions.NotFound("The run has no such version. GET /api/v1/runs/{id}/students lists them.")
+        raise exceptions.NotFound(
+            "This version does not exist. GET /api/v1/runs/{id}/students lists the run's versions."
+        )
     return student
 
 

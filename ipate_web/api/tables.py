@@ -151,7 +151,7 @@ class CellSerializer(serializers.Serializer):
 
 
 class LevelPartSerializer(serializers.Serializer):
-    """A level's part in a table."""
+    """Number and weight of a level's people in a table."""
 
     name = serializers.CharField()
     people = serializers.FloatField(help_text="Number of people in the level, according to the head counts.")

@@ -102,7 +102,7 @@ def _managed_webhook(request: Request, slug: str, pk: int) -> WebhookEndpoint:
     endpoint = WebhookEndpoint.objects.filter(study=visible_study(request.user, slug, _MANAGE), pk=pk).first()
     if endpoint is None:
         raise exceptions.NotFound(
-            "The study has no such webhook. GET /api/v1/studies/{slug}/webhooks lists its webhooks."
+            "The study does not have this webhook. GET /api/v1/studies/{slug}/webhooks lists its webhooks."
         )
     return endpoint
 

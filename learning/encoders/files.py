@@ -61,7 +61,7 @@ class ImageInput:
             raise EncoderError(problem, Sentence(_("Declare a whole number from 4 to %(most)s."), most=LARGEST_SIDE))
         numbers = (*self.mean, *self.spread)
         if len(self.mean) not in (1, 3) or len(self.spread) != len(self.mean) or not all(map(_is_number, numbers)):
-            text = _("Mean and spread must have one number each, or three each for colour images.")
+            text = _("The mean and the spread must each be one number, or three numbers for colour images.")
             raise EncoderError(text, _("Declare one number per colour channel of the encoder."))
         if not all(each > 0 for each in self.spread):
             raise EncoderError(_("The spread must be above 0."), _("Declare the number that pixels are divided by."))

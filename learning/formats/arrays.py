@@ -128,7 +128,9 @@ def checked_targets(y: Array, target: Target, records: int, report: Report) -> n
             shape=y.shape,
             count=records,
         )
-        remedy = Sentence(_("Save numbers with these columns: %(names)s."), names=", ".join(target.parts))
+        remedy = Sentence(
+            _("Save y as numbers, with one column for each of these: %(names)s."), names=", ".join(target.parts)
+        )
         report.add(DataError(problem, remedy, column="y"))
         return None
     values = [each.astype(np.float64) for each in parts.T]

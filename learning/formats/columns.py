@@ -46,7 +46,7 @@ RULES = {
     MINIMUM: _("the smallest"),
     MAXIMUM: _("the largest"),
     COUNT: _("their number"),
-    ANY: _("the last declared value that occurs"),
+    ANY: _("of the values that occur, the last one in the schema"),
     ALL: _("all codes that occur"),
 }
 """Rules for combining a holder's values in a column into one, in words."""

@@ -116,7 +116,7 @@ class TabularSchema:
         if self.one_record is not None:
             if self.holder is None or self.text is not None:
                 text = _(
-                    "A person's records should be combined into one, but there is no column of pseudonyms, or the "
+                    "The schema combines each person's records into one, but it has no pseudonym column, or its "
                     "records are texts."
                 )
                 raise DataError(text, _("Declare a pseudonym column and no text columns, or leave out “one_record”."))
@@ -132,12 +132,12 @@ class TabularSchema:
         if self.target is None:
             _check_classes(self.classes)
             if self.targets:
-                problem = _("The column has the role target, but the schema declares classes.")
-                raise DataError(problem, _("Give it the role label."), column=self.targets[0].name)
+                problem = _("The column has the role “target”, but the schema declares classes.")
+                raise DataError(problem, _("Give it the role “label”."), column=self.targets[0].name)
             return
         if self.classes or self.label:
             problem = _("The schema declares both classes and another target.")
-            raise DataError(problem, _("Leave out the classes and the column with the role label."))
+            raise DataError(problem, _("Leave out the classes and the column with the role “label”."))
         parts = [column.part for column in self.targets]
         for column in self.targets:
             if column.part not in self.target.parts or parts.count(column.part) > 1:

@@ -283,7 +283,10 @@ class Patches(Whitened):
     cosine: bool = parameter(True, _COSINE)
     filters: int = parameter(200, gettext_noop("number of public patches"), minimum=1, maximum=1000)
     threshold: float = parameter(
-        0.25, gettext_noop("number subtracted from a similarity before it counts"), minimum=0.0, maximum=10.0
+        0.25,
+        gettext_noop("number subtracted from each similarity; negative results count as 0"),
+        minimum=0.0,
+        maximum=10.0,
     )
     seed: int = parameter(1, _SEED, minimum=0, maximum=2**31 - 1)
 

@@ -96,7 +96,7 @@ def test_a_run_learns_from_vectors_and_its_file_takes_an_image():
     assert card["learner"]["name"] == "linear" and list(replay_faults(run.batches.first())) == []
     olga = user_create("olga")
     encoder_withdraw(encoder=encoder, reason="Its licence ended.", acting_user=olga)
-    with pytest.raises(ValidationError, match="no such encoder"):
+    with pytest.raises(ValidationError, match="does not have this encoder"):
         run_draft(study, **fields | {"choices": fields["choices"] | chosen})
     assert list(replay_faults(run.batches.first())) == [] and key in stored(study), "what was learned stays checkable"
     later = dataset_import(study=study, name="later", kind="public", rows=images(10, 5), schema=SCHEMA)
@@ -262,7 +262,7 @@ def test_an_encoder_that_no_run_learned_from_goes_with_its_vectors(django_captur
     assert records_key(encoder.digest) not in stored(study) and not Encoding.objects.exists()
     [row] = Disposal.objects.filter(study=study)
     assert (row.kind, row.subject, row.reason, row.recorded_by) == ("encoder", "small", "Wrong.", olga)
-    with pytest.raises(ValidationError, match="no such encoder"):
+    with pytest.raises(ValidationError, match="does not have this encoder"):
         run_draft(study, **fields)
     assert not list(change_faults(study)), "the record of changes has it"
     again = registered(study, source="looked at again")

@@ -317,7 +317,7 @@ def test_publisher_of_another_version_is_on_record_and_tampering_is_found(run: R
     student_publish(run=run, version=2, acting_user=olga)
     assert Release.objects.filter(kind=Release.Kind.CHOICE).count() == 1, "it is published already"
     assert faults(run) == []
-    with pytest.raises(ValidationError, match="no such version"):
+    with pytest.raises(ValidationError, match="This version of the run's student does not exist"):
         student_publish(run=run, version=3, acting_user=olga)
     student_publish(run=run, version=1, acting_user=olga)
     assert faults(run) == []

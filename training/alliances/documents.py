@@ -260,7 +260,7 @@ def model_content(joint: JointRun, file: str) -> bytes:
     """Return a file of the model at its hub. Raises Refused."""
     version = model_of(joint)
     if version is None or version.is_withdrawn or file not in FILES:
-        raise Refused(gettext_noop("This run has no such file."))
+        raise Refused(gettext_noop("This run does not have this file."))
     return model_fetch(version.artifact if file == "file" else version.onnx)
 
 

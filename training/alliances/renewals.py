@@ -93,7 +93,7 @@ def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseU
         raise ValidationError(_("A key replacement is already pending. Confirm it, or discard it."))
     row = AllianceSite.objects.filter(alliance=alliance, name=site, left_at=None).first()
     if row is None:
-        raise ValidationError({"site": _("The alliance has no such site.")})
+        raise ValidationError({"site": _("This site does not exist in the alliance.")})
     code = secrets.token_urlsafe(24)
     row.code_digest = code_digest(code)
     row.save(update_fields=["code_digest"])
@@ -149,7 +149,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
     alliance = _held(alliance)
     waiting = renewals_waiting(alliance)
     if alliance.left_at is not None or not waiting or waiting[-1].fingerprint != new_fingerprint or not new_fingerprint:
-        raise ValidationError(_("No such key is pending here. Check again which key is pending."))
+        raise ValidationError(_("This key is not pending here. Check again which key is pending."))
     try:
         before = alliance_verify(alliance)
         if alliance.is_hub:

@@ -152,7 +152,7 @@ def _proposal_open(alliance: Alliance, number: str) -> dict[str, Any]:
     """Return a hub's proposal that can still be taken up. Raises ValidationError."""
     proposal = alliance.proposals.get(number)
     if proposal is None or proposal.get("declined") or alliance.left_at is not None:
-        raise ValidationError(_("The hub has no such proposal, or this study has already accepted it."))
+        raise ValidationError(_("The hub does not have this proposal, or this study has already accepted it."))
     return proposal
 
 
@@ -165,7 +165,7 @@ def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractB
     """
     held = Alliance.objects.select_for_update().get(pk=alliance.pk)
     if number not in held.proposals or held.left_at is not None:
-        raise ValidationError(_("The hub has no such proposal, or this study has already accepted it."))
+        raise ValidationError(_("The hub does not have this proposal, or this study has already accepted it."))
     held.proposals[number] = held.proposals[number] | {"declined": True}
     held.save(update_fields=["proposals"])
     send("alliance_contact", alliance.pk)

@@ -311,7 +311,7 @@ class Pate(EngineMethod):
         if any(document[name] != hub_plan[name] for name in names):
             raise PlanError(
                 gettext_noop(
-                    "The head counts here result in different teachers and budgets than the hub's plan. Approve the "
+                    "The head counts here lead to teachers and budgets that differ from the hub's plan. Approve the "
                     "plan with the share that the hub gave it, in a study with the same δ."
                 )
             )

@@ -188,7 +188,7 @@ def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) 
         return wrong("choices.encoder", _("A run across sites uses the records unchanged. Do not choose an encoder."))
     encoder = Encoder.objects.filter(study=run.study_id, digest=digest, withdrawn_at=None).first()
     if encoder is None:
-        return wrong("choices.encoder", _("The study has no such encoder. Register it first."))
+        return wrong("choices.encoder", _("The study does not have this encoder. Register it first."))
     if run.public_dataset_id is None:
         return wrong("choices.encoder", _("With an encoder, a run needs public points. Choose a public dataset."))
     done = set(encoder.encodings.filter(state=Encoding.State.DONE).values_list("dataset", flat=True))

@@ -42,8 +42,13 @@ from training.models import Batch, Round, Run
 
 _SPACES = (
     Sentence(gettext_noop("Every column with the classes, as declared in the schema.")),
-    Sentence(gettext_noop("Every pair of columns, in groups that follow from the previous round.")),
-    Sentence(gettext_noop("Columns along the strongest tree, in groups that follow from the previous rounds.")),
+    Sentence(gettext_noop("Every pair of columns, with values grouped according to the previous round.")),
+    Sentence(
+        gettext_noop(
+            "Columns and their parents in the tree of strongest dependences, with values grouped according to "
+            "the previous rounds."
+        )
+    ),
 )
 
 
@@ -140,7 +145,7 @@ def _rows(run: Run, rows: int) -> Amount:
 # --- Plausible deniability --------------------------------------------------------------------------------------------
 
 
-_SPACE = Sentence(gettext_noop("Values, and bins of numbers, as declared in the schema."))
+_SPACE = Sentence(gettext_noop("Values and bins, as declared in the schema."))
 
 
 class Seeds(Cells):

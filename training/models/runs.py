@@ -79,7 +79,10 @@ class Run(Recorded):
         GROUP_AFTER_GROUP = "group_after_group", _("baseline: one level after the other")
         NON_PRIVATE = "non_private", _("baseline: without privacy")
         MARGINALS = "marginals", _("from noisy counts of everyone")
-        DENIABILITY = "deniability", _("from real rows that many others could have been (plausible deniability)")
+        DENIABILITY = (
+            "deniability",
+            _("from real rows, if many others could have led to the same result (plausible deniability)"),
+        )
 
     class StopReason(models.TextChoices):
         USED_UP = "used_up", _("every public point was put to the vote")

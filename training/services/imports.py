@@ -60,7 +60,7 @@ _READING = 0.3
 MOST_LOOK_ALIKES = 200
 """Maximum number of groups of look-alike pseudonyms in a report."""
 _LOOK_ALIKE = gettext_noop(
-    "Since the file was checked, people whose pseudonyms resemble new ones in it have been registered: %(names)s. "
+    "People registered since the file was checked have pseudonyms that resemble new ones in the file: %(names)s. "
     "Check the file again."
 )
 

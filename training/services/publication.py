@@ -220,7 +220,7 @@ def _chosen(
     sensitivity: float | None,
 ) -> dict[str, Any]:
     if class_name not in run.classes:
-        raise ValidationError({"class_name": _("There is no such class.")})
+        raise ValidationError({"class_name": _("This class does not exist.")})
     number = run.classes.index(class_name)
     loaded = version_load(model)
     if sensitivity is not None:

@@ -256,7 +256,7 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, re
     run = Run.objects.select_for_update(of=("self",)).get(pk=run.pk)
     chosen = run.students.filter(version=version).first()
     if chosen is None:
-        raise ValidationError(_("The run has no such version of its student."))
+        raise ValidationError(_("This version of the run's student does not exist."))
     if run.student_id == chosen.pk:
         return run
     if chosen.is_withdrawn:
@@ -298,7 +298,7 @@ def student_withdraw(*, run: Run, version: int, reason: str, acting_user: Abstra
     study = study_lock(run.study_id)
     chosen = run.students.filter(version=version).first()
     if chosen is None:
-        raise ValidationError(_("The run has no such version of its student."))
+        raise ValidationError(_("This version of the run's student does not exist."))
     if chosen.is_withdrawn:
         return chosen
     problem, number = (

@@ -187,7 +187,9 @@ class Counts(Choices):
     column: str = choice(
         None,
         gettext_noop("Column"),
-        gettext_noop("A column of the private dataset, or its classes. The schema lists its values."),
+        gettext_noop(
+            "A column of the private dataset, or the dataset's classes. The schema lists the values of each column."
+        ),
         optional=False,
         is_column=True,
     )

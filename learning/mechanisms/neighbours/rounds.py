@@ -99,7 +99,7 @@ class NeighbourChoices(HolderChoices):
         percent=True,
     )
     kernel: str = choice(
-        "uniform", gettext_noop("How a record counts"), values={name: _KERNEL_LABELS[name] for name in KERNELS}
+        "uniform", gettext_noop("Weight of a record"), values={name: _KERNEL_LABELS[name] for name in KERNELS}
     )
     records: float = choice(
         1.0,

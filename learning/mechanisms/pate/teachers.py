@@ -35,7 +35,7 @@ STOP = "stop"
 """Rule for when a group's share is used up: the vote ends, or it continues without that group's teachers."""
 
 _WEIGHT_LABELS = {
-    "gdp": gettext_noop("in proportion to μ: groups reach their shares together"),
+    "gdp": gettext_noop("in proportion to μ: all groups use up their shares at the same time"),
     "calibrated": gettext_noop("calibrated for Rényi costs (rehearsals)"),
     "proportional": gettext_noop("proportional to ε, as in the paper"),
 }

@@ -265,7 +265,7 @@ def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
     if plan.signal >= _FEW:
         return ()
     text = gettext_noop(
-        "There are too few people to learn so many numbers under these promises: across all steps, the signal is "
+        "Under these promises, there are too few people for a model of this size: across all steps, the signal is "
         "only %(signal).1f times as large as the noise, but models need a signal about %(few)d times as large. "
         "Choose a representation with fewer coordinates, invite more people, or use a larger share."
     )

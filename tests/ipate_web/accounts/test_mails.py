@@ -84,7 +84,7 @@ def test_mails_are_in_the_language_of_their_reader_or_page(mailbox, holder, clie
     decide(holder, "LOW")
     (receipt,) = mailbox.deliver()
     assert subject(receipt) == "Ihre Entscheidung über „Reading digits“ ist festgehalten"
-    assert "Was Sie entschieden haben, steht nicht in dieser E-Mail" in words(receipt)
+    assert "steht nicht darin, was Sie entschieden haben" in words(receipt)
 
 
 def test_nothing_goes_to_an_address_that_is_not_confirmed(mailbox: Mailbox, study: Study) -> None:

@@ -48,7 +48,7 @@ def test_a_look_shows_the_choice_and_is_on_record_for_the_auditor(study: Study) 
     assert as_("auditor").post(LOOK, sent).status_code == 403
     for wrong, message in (
         ({"reason": " "}, "Reason: This field is required."),
-        ({"pseudonym": "P-9"}, "This study has no such pseudonym"),
+        ({"pseudonym": "P-9"}, "This pseudonym does not exist in this study"),
     ):
         response = olga.post(LOOK, sent | wrong)
         assert response.status_code == 422

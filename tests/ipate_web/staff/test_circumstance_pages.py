@@ -67,7 +67,7 @@ def test_a_steward_records_who_answers_and_the_auditor_reads_it(study: Study) ->
     sent = {"pseudonym": "P-1", "kind": "guardian", "until": day.isoformat(), "reason": "Birth certificate."}
     assert auditor.post(ANSWERS, sent).status_code == 403
     page = olga.post(ANSWERS, sent | {"pseudonym": "P-9"})
-    assert page.status_code == 422 and "This study has no such pseudonym" in text(page)
+    assert page.status_code == 422 and "This pseudonym does not exist in this study" in text(page)
     assert not Circumstance.objects.exists()
     assert "Recorded: P-1, a parent or guardian answers." in text(person_confirm(olga, ANSWERS, sent, follow=True))
     page = text(auditor.get(ANSWERS))
@@ -129,7 +129,7 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
     search, olga = reverse("staff:people_search", args=[study.slug]), as_("olga")
     found = olga.post(search, {"page": "letters", "name": "PLA"}, follow=True).text
     assert ">plain</a>" in found and ">left</a>" not in found
-    assert "This study has no such pseudonym" in olga.post(search, {"page": "letters", "name": "no"}, follow=True).text
+    assert "This pseudonym does not exist" in olga.post(search, {"page": "letters", "name": "no"}, follow=True).text
     for holder in study.holders.all():
         services.consent_refuse(holder=holder, acting_user=None)
     assert told() == ways

@@ -52,7 +52,7 @@ def test_an_encoder_is_registered_and_withdrawn_on_its_page(study: Study) -> Non
     for fields, message in (
         ({"file": SimpleUploadedFile("small.onnx", b"nothing")}, "The file is not an ONNX file"),
         ({"mean": "half"}, "Write numbers with a decimal point, separated"),
-        ({"spread": ""}, "Mean and spread must have one number each, or"),
+        ({"spread": ""}, "The mean and the spread must each be one"),
         ({"stated": ""}, "You can use this only if you confirm it"),
     ):
         answer = steward.post(page, form(**fields))

@@ -134,7 +134,7 @@ def test_a_look_alike_that_was_registered_since_the_check_stops_the_import(clien
     holders_register(study=study, pseudonyms=["q1"])
     assert store(client, url, begun) is None and study.holders.count() == 1
     page = client.get(url).text
-    assert "Since the file was checked" in page and "“Q-1”" in page and "“q1”" in page and "“P-17”" not in page
+    assert "since the file was checked" in page and "“Q-1”" in page and "“q1”" in page and "“P-17”" not in page
     assert "“q1”" in check(client, url, begun, **TYPED)
     assert store(client, url, begun) is not None, "who has seen that they look alike may go on"
 

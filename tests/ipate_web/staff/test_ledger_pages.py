@@ -165,14 +165,14 @@ def test_the_length_of_a_chain_does_not_reveal_acts_of_people(run: Run) -> None:
     for reader in ("auditor", "steward"):
         seen = as_(reader).get(address).text
         assert "Consent event: 30 rows" in seen
-        assert "Circumstance of a data holder: 1 row" in seen
+        assert "Entry about who answers for a data holder: 1 row" in seen
     public = {model._meta.label_lower for model in chained_models()} & PUBLIC_CHAINS
     assert len(public) == len(PUBLIC_CHAINS), "the list names no chain that is none"
     for role in DECIDERS:
         page = as_(role).get(address).text
         assert page.count(", recomputed just now.") == len(public), role
         assert page.count("Only people who handle consents can see how") == len(chained_models()) - len(public), role
-        assert "Circumstance of a data holder: at most the last " in page, role
+        assert "Entry about who answers for a data holder: up to " in page, role
         assert "Release: 5 rows" in page, role
 
 

@@ -76,7 +76,7 @@ def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> 
     page = client.post(url("run_new", study), filled_in(study, **changes))
     groups = page.context["plan"].groups
     assert [(group.name, group.teachers) for group, _budget in groups] == [("HIGH", 2), ("AVERAGE", 2), ("LOW", 2)]
-    assert "Check the plan for “First”" in page.text and "holders are head counts" in page.text
+    assert "Check the plan for “First”" in page.text and "holders come from head counts" in page.text
     for _group, budget in groups:
         assert f'<td class="number">{budget.cap:.4f}</td>' in page.text
         assert budget.allowed == pytest.approx(0.25 * budget.cap), "what an approver is offered first"
@@ -363,7 +363,7 @@ def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal
     assert "as soon as a worker has calculated its plan" in answer.text
     run = run_finish(Run.objects.get())
     assert run.status == Run.Status.FINISHED, run.message
-    assert "Cost for each level if people had been asked" in run_text(as_("researcher"), run)
+    assert "Hypothetical cost for each level" in run_text(as_("researcher"), run)
     assert not Release.objects.exists() and shares(rehearsal) == {}
 
 

@@ -305,7 +305,7 @@ def test_a_steward_erases_records_of_a_nonparticipant(ending: Study) -> None:
     sent = {"pseudonym": "p-001", "reason": "Her letter of 3 March."}
     assert "Withdraw first" in person_confirm(steward, page, sent).text
     services.consent_withdraw(holder=holder, acting_user=None, keep=True)
-    assert "This study has no such pseudonym" in steward.post(page, sent | {"pseudonym": "p-9"}).text
+    assert "This pseudonym does not exist in this study" in steward.post(page, sent | {"pseudonym": "p-9"}).text
     assert auditor.post(page, sent).status_code == 403
     shown = steward.post(page, sent)
     assert shown.status_code == 200 and "Is this the person?" in shown.text and "Her letter of 3 March." in shown.text
@@ -318,7 +318,7 @@ def test_a_steward_erases_records_of_a_nonparticipant(ending: Study) -> None:
     seen = auditor.get(page).text
     assert "Her letter of 3 March." in seen and "steward" in seen
     assert "p-001" not in seen and 'name="pseudonym"' not in seen
-    assert "This study has no such pseudonym" not in steward.post(page, sent).text, "the pseudonym still leads to them"
+    assert "This pseudonym does not exist" not in steward.post(page, sent).text, "the pseudonym still leads to them"
 
 
 def test_a_study_is_closed_once_with_a_last_day_and_then_offers_nothing_that_is_refused(ending: Study) -> None:

@@ -133,7 +133,7 @@ def test_invalid_encoders_are_refused_with_a_remedy():
         ({"kind": "image", "size": 4}, "not declared"),
         ({"kind": "text", "from 4 to 8192": 1}, "length"),
         ({"kind": "image", "size": 8, "mean": [0], "spread": [0]}, "spread"),
-        ({"kind": "image", "size": 8, "mean": [0, 0], "spread": [1, 1]}, "Mean and spread"),
+        ({"kind": "image", "size": 8, "mean": [0, 0], "spread": [1, 1]}, "mean and the spread"),
     ):
         with pytest.raises(EncoderError, match=problem):
             input_from_json(document)

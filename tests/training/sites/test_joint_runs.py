@@ -197,7 +197,7 @@ def test_teachers_of_all_sites_vote_together_and_their_members_pay() -> None:
 
 def test_what_sites_could_not_carry_out_is_refused_at_hub_or_site(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Installations()
-    with pytest.raises((ValidationError, PlanError), match="The head counts here result in different teachers and"):
+    with pytest.raises((ValidationError, PlanError), match="The head counts here lead to teachers and budgets"):
         there.take(there.propose(share=0.5, **TEACHERS), 0, share=0.4)
     aggregator = {"name": "confident_gnmax", "sigma": 9.0, "sigma_threshold": 9.0, "threshold": 2.0}
     encoder = Encoder.objects.create(

@@ -77,7 +77,7 @@ def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Ren
     with pytest.raises(ValidationError, match="You requested this key yourself"):
         renewed.confirm(None, fingerprint, by="otto")
     for wrong in ("", "0000 0000 0000 0000 0000"):
-        with pytest.raises(ValidationError, match="No such key is pending here"):
+        with pytest.raises(ValidationError, match="This key is not pending here"):
             renewed.confirm(None, wrong)
     assert renewed.hub.document == renewed.hub.founding and renewed.hub.renewal
     renewed.confirm(None, fingerprint)
@@ -88,7 +88,7 @@ def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Ren
     changes = ConfigurationChange.objects.filter(study=renewed.there.hub_study, after__has_key="renewal")
     people = [change.changed_by_id for change in changes.order_by("sequence")][-3:]
     assert people == [user_create("otto").pk, None, olga().pk], "asked for, registered, confirmed"
-    with pytest.raises(ValidationError, match="No such key is pending here"):
+    with pytest.raises(ValidationError, match="This key is not pending here"):
         renewed.confirm(None, fingerprint)
 
 

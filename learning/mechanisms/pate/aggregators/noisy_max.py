@@ -204,7 +204,8 @@ class ResidualGNMax(GNMax):
     name: ClassVar[str] = "residual_gnmax"
     label: ClassVar[str] = gettext_noop("Residual GNMax")
     help: ClassVar[str] = gettext_noop(
-        "After a first plain vote, only disagreements with a student count. All queries together are paid for once."
+        "After a first plain vote, only votes that disagree with a student are counted. All queries together are "
+        "charged only once."
     )
     asks_student: ClassVar[bool] = True
     pays_once: ClassVar[bool] = True
