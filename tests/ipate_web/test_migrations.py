@@ -30,6 +30,7 @@ def test_only_schema_changes_need_a_migration(monkeypatch: pytest.MonkeyPatch) -
         (rule, "violation_error_message", "Other."),
     ):
         monkeypatch.setattr(thing, name, value)
+    monkeypatch.setitem(Study._meta.original_attrs, "verbose_name", "other")
     assert not needs_migration()
     out = StringIO()
     call_command("migrate", stdout=out)

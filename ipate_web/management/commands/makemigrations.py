@@ -1,4 +1,4 @@
-"""``makemigrations`` for the schema only, because a field's strings, choices and validators need no migration."""
+"""``makemigrations`` for the schema only, because names, help texts, choices and validators need no migration."""
 
 from typing import Any
 
@@ -6,15 +6,15 @@ from django.core.management.commands import makemigrations
 from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.state import ProjectState
 
-#: Arguments of fields and constraints that forms and pages use but the database does not.
+#: Arguments of fields and constraints, and options of models, that forms and pages use but the database does not.
 _BEYOND_THE_SCHEMA = {
-    *("choices", "editable", "error_messages", "help_text", "validators", "verbose_name"),
-    *("violation_error_code", "violation_error_message"),
+    *("choices", "editable", "error_messages", "help_text", "validators"),
+    *("verbose_name", "verbose_name_plural", "violation_error_code", "violation_error_message"),
 }
 
 
 class SchemaAutodetector(MigrationAutodetector):
-    """Autodetector that compares and writes fields and constraints without arguments beyond the schema."""
+    """Autodetector that compares and writes fields, constraints and options, but only what concerns the schema."""
 
     def __init__(self, from_state: ProjectState, to_state: ProjectState, questioner: Any = None) -> None:
         super().__init__(_schema_of(from_state), _schema_of(to_state), questioner)
@@ -25,7 +25,8 @@ def _schema_of(state: ProjectState) -> ProjectState:
     for model in state.models.values():
         model.fields = {name: _bare(field) for name, field in model.fields.items()}
         constraints = [_bare(constraint) for constraint in model.options.get("constraints", ())]
-        model.options = {**model.options, "constraints": constraints}
+        options = {name: value for name, value in model.options.items() if name not in _BEYOND_THE_SCHEMA}
+        model.options = {**options, "constraints": constraints}
     return state
 
 
