@@ -24,19 +24,19 @@ class Release(StudyChained):
     class Kind(models.TextChoices):
         LABELS = "labels", _("labels")
         COUNTS = "counts", _("noisy counts")
-        TALLIES = "tallies", _("noisy counts of teachers")
+        TALLIES = "tallies", _("noisy counts of teachers' votes")
         STEPS = "steps", _("gradient steps")
         SUMS = "sums", _("noisy sums for a hub")
         TABLE = "table", _("table of counts")
-        RESULT = "result", _("result of a run")
+        RESULT = "result", _("run result")
         HEAD_COUNTS = "head_counts", _("head counts")
         ANSWERS = "answers", _("answers to check questions")
         MODEL = "model", _("student model")
-        CHOICE = "choice", _("choice of the published student")
+        CHOICE = "choice", _("selection of the published student")
         DOWNLOAD = "download", _("download")
         WITHDRAWAL = "withdrawal", _("withdrawal of a published result")
-        STAGE = "stage", _("stage of a model")
-        THRESHOLD = "threshold", _("threshold of a model")
+        STAGE = "stage", _("model stage")
+        THRESHOLD = "threshold", _("model threshold")
         GAP = "gap", _("gap after a restore")
 
     # The unique constraint on study and sequence is a sufficient index.
@@ -44,9 +44,9 @@ class Release(StudyChained):
     kind = models.CharField(max_length=20, choices=Kind)
     run = models.UUIDField(null=True, blank=True)
     batch = models.PositiveIntegerField(null=True, blank=True)
-    content = models.JSONField(default=dict, blank=True, help_text="What left, in public terms.")
-    charge = models.FloatField(default=0.0, help_text="The most that any account was charged for it, in μ²; public.")
-    charges = models.CharField(max_length=200, blank=True, help_text="The charge file in private storage.")
+    content = models.JSONField(default=dict, blank=True, help_text="Public description of the release.")
+    charge = models.FloatField(default=0.0, help_text="Largest charge to any account, in μ². Public.")
+    charges = models.CharField(max_length=200, blank=True, help_text="Charge file in private storage.")
     charges_digest = models.CharField(max_length=64, blank=True, help_text="SHA-256 of the charge file.")
     recorded_by = actor(null=True)
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -81,11 +81,11 @@ class ShareRecord(StudyChained):
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="share_records", db_index=False)
     subject = models.UUIDField()
-    purpose = models.CharField(max_length=40, help_text="What the share is for, in words.")
+    purpose = models.CharField(max_length=40, help_text="Purpose of the share, in words.")
     kind = models.CharField(max_length=10, choices=Kind)
-    share = models.FloatField(help_text="Granted or opened: the share of every cap. Settled: how much of it was used.")
+    share = models.FloatField(help_text="If granted or opened, the share of every cap; if settled, the part used.")
     limit = models.FloatField(
-        null=True, blank=True, help_text="Opened: up to which share of its cap an account may go by then."
+        null=True, blank=True, help_text="If opened, the total share of its cap that an account may have used by then."
     )
     recorded_by = actor(null=True)
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -110,9 +110,9 @@ class AccountBook(models.Model):
     """
 
     study = models.OneToOneField(Study, on_delete=models.PROTECT, primary_key=True, related_name="account_book")
-    artifact = models.CharField(max_length=200, help_text="The file in private storage.")
+    artifact = models.CharField(max_length=200, help_text="File in private storage.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of the file.")
-    sequence = models.PositiveBigIntegerField(help_text="The last release whose charges it holds.")
+    sequence = models.PositiveBigIntegerField(help_text="Last release whose charges are included.")
 
     class Meta:
         verbose_name = _("account book")
@@ -130,7 +130,7 @@ class HeadCount(models.Model):
     level = models.CharField(max_length=10, choices=Level)
     epsilon = models.FloatField()
     count = models.PositiveIntegerField()
-    sigma = models.FloatField(null=True, blank=True, help_text="Standard deviation of its noise; none if entered.")
+    sigma = models.FloatField(null=True, blank=True, help_text="Standard deviation of the noise; empty if entered.")
 
     class Meta:
         verbose_name = _("head count")
@@ -155,8 +155,8 @@ class EndedReach(models.Model):
     mu_squared = models.FloatField(default=0.0)
 
     class Meta:
-        verbose_name = _("reach of ended studies")
-        verbose_name_plural = _("reaches of ended studies")
+        verbose_name = _("charge bound for erased studies")
+        verbose_name_plural = _("charge bounds for erased studies")
         constraints = [models.CheckConstraint(condition=Q(mu_squared__gte=0), name="ended_reach_is_not_negative")]
 
     def __str__(self) -> str:

@@ -64,7 +64,7 @@ class Head(models.Model):
     head.
     """
 
-    chain = models.CharField(max_length=100, help_text="The model whose rows are chained.")
+    chain = models.CharField(max_length=100, help_text="Label of the model whose rows are chained.")
     sequence = models.PositiveBigIntegerField(default=0)
     hash = models.CharField(max_length=64, default=GENESIS)
     signature = models.CharField(max_length=100, blank=True)

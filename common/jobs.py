@@ -145,10 +145,10 @@ class Part(models.Model):
         DONE = "done", _("done")
 
     state = models.CharField(max_length=10, choices=State, default=State.PENDING)
-    artifact = models.CharField(max_length=200, blank=True, help_text="What came of it, in private storage.")
+    artifact = models.CharField(max_length=200, blank=True, help_text="Result file in private storage.")
     claimed_by = models.CharField(max_length=80, blank=True)
     heartbeat = models.DateTimeField(null=True, blank=True)
-    deaths = models.PositiveIntegerField(default=0, help_text="How many workers died over it.")
+    deaths = models.PositiveIntegerField(default=0, help_text="Number of workers that died while processing this part.")
 
     class Meta:
         abstract = True

@@ -62,7 +62,7 @@ class ThrottleEntry(models.Model):
 class WorkerHeartbeat(models.Model):
     """Time at which a Celery worker was last heard from, written by ``common.jobs``."""
 
-    name = models.CharField(max_length=300, unique=True, help_text="Celery's name of the worker, and its process.")
+    name = models.CharField(max_length=300, unique=True, help_text="Celery's name for the worker, or host and process.")
     heard_at = models.DateTimeField(db_index=True)
 
     class Meta:
@@ -90,8 +90,8 @@ class Pulse(models.Model):
 
     name = models.CharField(max_length=50, unique=True)
     at = models.DateTimeField()
-    until = models.DateTimeField(null=True, help_text="Of a certificate: when it ends.")
-    note = models.CharField(max_length=200, help_text="Of a mail: what it told of.")
+    until = models.DateTimeField(null=True, help_text="Expiry date, for a certificate.")
+    note = models.CharField(max_length=200, help_text="Names of the reported problems, for an alert email.")
 
     class Meta:
         verbose_name_plural = "pulses"

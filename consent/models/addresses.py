@@ -27,7 +27,7 @@ class HolderAddress(Recorded):
     """
 
     class Way(models.TextChoices):
-        MAIL = "mail", _("by mail")
+        MAIL = "mail", _("by email")
         LETTER = "letter", _("by letter")
         NOTHING = "nothing", _("no news")
 
@@ -44,8 +44,8 @@ class HolderAddress(Recorded):
     left_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        verbose_name = _("address left by a data holder")
-        verbose_name_plural = _("addresses left by data holders")
+        verbose_name = _("data holder's address")
+        verbose_name_plural = _("data holders' addresses")
         ordering = ["pk"]
         constraints = [
             models.CheckConstraint(
@@ -74,19 +74,19 @@ class Mail(models.Model):
     address = models.ForeignKey(HolderAddress, on_delete=models.CASCADE, null=True, related_name="mails")
     kind = models.CharField(max_length=30)
     study = models.ForeignKey(Study, on_delete=models.CASCADE, null=True, related_name="+")
-    about = models.CharField(max_length=40, blank=True, help_text="Key of the row that it is about, or a language.")
+    about = models.CharField(max_length=40, blank=True, help_text="Key of the row it is about, or a language code.")
     state = models.CharField(max_length=10, choices=State, default=State.WAITING)
     tries = models.PositiveSmallIntegerField(default=0)
     fault = models.CharField(
-        max_length=100, blank=True, help_text="Class of the last error; its words may name people."
+        max_length=100, blank=True, help_text="Class of the last error; its message may contain names."
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     due_at = models.DateTimeField(default=timezone.now)
     sent_at = models.DateTimeField(null=True)
 
     class Meta:
-        verbose_name = _("mail")
-        verbose_name_plural = _("mails")
+        verbose_name = _("email")
+        verbose_name_plural = _("emails")
         ordering = ["-created_at", "-pk"]
         indexes = [models.Index(fields=["due_at"], condition=Q(state="waiting"), name="mail_waiting")]
         constraints = [
@@ -143,7 +143,7 @@ class News(models.Model):
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="news")
     kind = models.CharField(max_length=10, choices=Kind)
-    about = models.CharField(max_length=40, blank=True, help_text="Key of the result; empty: all of the year.")
+    about = models.CharField(max_length=40, blank=True, help_text="Key of the result; empty for a year's news.")
     published_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -170,8 +170,8 @@ class WebhookEndpoint(Recorded):
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="webhooks")
     url = models.URLField(max_length=500)
-    events = models.JSONField(help_text="Names of what it is told of, see consent.services.webhooks.EVENTS.")
-    secret = models.TextField(help_text="Encrypted with the key for second factors.")
+    events = models.JSONField(help_text="Names of the subscribed events; see consent.services.webhooks.EVENTS.")
+    secret = models.TextField(help_text="Secret for signatures, encrypted with the key for second factors.")
     created_by = actor()
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -195,11 +195,11 @@ class WebhookDelivery(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     endpoint = models.ForeignKey(WebhookEndpoint, on_delete=models.CASCADE, related_name="deliveries")
     event = models.CharField(max_length=40)
-    body = models.TextField(help_text="JSON; the same at each try.")
+    body = models.TextField(help_text="JSON, identical for every attempt.")
     state = models.CharField(max_length=10, choices=State, default=State.WAITING)
     tries = models.PositiveSmallIntegerField(default=0)
-    status = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Of the last answer.")
-    fault = models.CharField(max_length=100, blank=True, help_text="What kept the last answer away.")
+    status = models.PositiveSmallIntegerField(null=True, blank=True, help_text="HTTP status code of the last response.")
+    fault = models.CharField(max_length=100, blank=True, help_text="Reason why the last attempt got no response.")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     due_at = models.DateTimeField(default=timezone.now)
     sent_at = models.DateTimeField(null=True, blank=True)

@@ -44,8 +44,8 @@ class InstallationHead(Head):
     study_id = None
 
     class Meta:
-        verbose_name = _("head of a chain of the installation")
-        verbose_name_plural = _("heads of the installation's chains")
+        verbose_name = _("installation chain head")
+        verbose_name_plural = _("installation chain heads")
         constraints = [models.UniqueConstraint(fields=["chain"], name="a_chain_of_the_installation_has_one_head")]
 
     def __str__(self) -> str:
@@ -94,9 +94,9 @@ class Change(StudyChained):
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="+")
     model = models.CharField(max_length=50, help_text="Label of the row's model.")
     row = models.CharField(max_length=36, help_text="Key of the row.")
-    before = models.JSONField(null=True, blank=True, help_text="Field → value; of a change what changed. Null: added.")
-    after = models.JSONField(null=True, blank=True, help_text="Field → value; of a change what changed. Null: removed.")
-    changed_by = actor(null=True, blank=True, help_text="Empty: the command line, a date, or a data holder.")
+    before = models.JSONField(null=True, blank=True, help_text="Changed fields → old value; null if added.")
+    after = models.JSONField(null=True, blank=True, help_text="Changed fields → new value; null if removed.")
+    changed_by = actor(null=True, blank=True, help_text="Empty for the command line, a holder or a scheduled date.")
     changed_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(StudyChained.Meta):

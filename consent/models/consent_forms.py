@@ -25,7 +25,7 @@ class Validity(models.Model):
     valid_months = models.PositiveSmallIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(600)]
     )
-    valid_until = models.DateField(null=True, blank=True, help_text="The last day on which a consent counts.")
+    valid_until = models.DateField(null=True, blank=True, help_text="Last day on which a consent is valid.")
 
     class Meta:
         abstract = True
@@ -50,12 +50,12 @@ class ConsentFormProposal(Validity, StudyChained):
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_form_proposals")
     follows = models.PositiveIntegerField()
     texts = models.JSONField()
-    facts = models.JSONField(help_text="What the study states of itself; see consent.wording.facts.")
+    facts = models.JSONField(help_text="The study's statements about itself; see consent.wording.facts.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical JSON of texts and facts.")
     renewal = models.CharField(max_length=10, choices=Renewal)
     objection_until = models.DateTimeField(null=True, blank=True)
     answer_by = models.DateField(
-        null=True, blank=True, help_text="The last day on which an answer is wanted; none of a correction."
+        null=True, blank=True, help_text="Date by which an answer is requested; empty for a correction."
     )
     proposed_by = actor()
     proposed_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -97,7 +97,7 @@ class ConsentForm(Validity, StudyChained):
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_forms")
     version = models.PositiveIntegerField()
     texts = models.JSONField()
-    facts = models.JSONField(help_text="What the study states of itself; see consent.wording.facts.")
+    facts = models.JSONField(help_text="The study's statements about itself; see consent.wording.facts.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical JSON of texts and facts.")
     renewal = models.CharField(max_length=10, choices=Renewal, default=Renewal.NOT_ASKED)
     objection_until = models.DateTimeField(null=True, blank=True)
@@ -139,8 +139,8 @@ class ConsentFormDraft(models.Model):
     saved_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        verbose_name = _("draft of a consent form")
-        verbose_name_plural = _("drafts of consent forms")
+        verbose_name = _("consent form draft")
+        verbose_name_plural = _("consent form drafts")
 
     def __str__(self) -> str:
         return f"draft for {self.study}"

@@ -17,7 +17,7 @@ class AnswerDraft(models.Model):
     """Answer that a holder ticked but did not confirm, kept because they wanted to decide later; not a decision."""
 
     holder = models.OneToOneField(DataHolder, on_delete=models.CASCADE, related_name="+")
-    answer = models.JSONField(help_text="Fields of the decision form.")
+    answer = models.JSONField(help_text="Content of the decision form, by field.")
     kept_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -37,8 +37,8 @@ class CheckAnswers(models.Model):
 
     holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, related_name="+")
     form = models.ForeignKey(ConsentForm, on_delete=models.CASCADE, related_name="+")
-    answered = models.PositiveSmallIntegerField(default=0, help_text="Bit mask of the questions that were answered.")
-    right = models.PositiveSmallIntegerField(default=0, help_text="Bit mask of those whose first answer was right.")
+    answered = models.PositiveSmallIntegerField(default=0, help_text="Bit mask of the questions answered.")
+    right = models.PositiveSmallIntegerField(default=0, help_text="Bit mask of questions first answered correctly.")
     counted = models.BooleanField(default=False)
 
     class Meta:
@@ -98,26 +98,26 @@ class ConsentEvent(StudyChained):
     policy = models.ForeignKey(EpsilonPolicy, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     channel = models.CharField(max_length=10, choices=Channel, default=Channel.FORM)
     evidence = models.CharField(
-        max_length=64, blank=True, default="", help_text="SHA-256 of the scan, for what was decided on paper."
+        max_length=64, blank=True, default="", help_text="SHA-256 of the scan, for a decision on paper."
     )
-    signed_on = models.DateField(null=True, blank=True, help_text="When it was decided on paper.")
+    signed_on = models.DateField(null=True, blank=True, help_text="Date of the signature, for a decision on paper.")
     answered_by = models.CharField(max_length=10, choices=Answerer, default=Answerer.PERSON)
     renew_by = models.DateTimeField(null=True, blank=True, editable=False)
     epsilon_before = models.FloatField(
         null=True,
         blank=True,
         editable=False,
-        help_text="ε of the promise before, where a separate yes was given to this weaker one.",
+        help_text="ε of the previous promise, if the person explicitly accepted this weaker one.",
     )
     authority = models.CharField(max_length=20, choices=Authority, blank=True, default="")
     statement = models.TextField(
-        blank=True, default="", help_text="What whoever decided for the person has declared, in the words they read."
+        blank=True, default="", help_text="Declaration by the person who decided for the holder, as worded on screen."
     )
     text_read = models.CharField(
-        max_length=35, blank=True, default="", help_text="Code of the text that was read, as in the form's texts."
+        max_length=35, blank=True, default="", help_text="Language code of the text read, as in the form's texts."
     )
     talked = models.BooleanField(
-        default=False, help_text="Whether they said that they had talked to somebody about it before."
+        default=False, help_text="Whether they said that they had talked to someone about the decision first."
     )
     recorded_by = actor(null=True, blank=True)
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -178,11 +178,11 @@ class DecisionCount(models.Model):
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, primary_key=True, related_name="+")
     sequence = models.PositiveBigIntegerField()
-    counts = models.JSONField(help_text="Kind, level, form and end of the decision, and the number of holders.")
+    counts = models.JSONField(help_text="Number of holders by kind, level, form and end date of their decision.")
 
     class Meta:
-        verbose_name = _("count of decisions")
-        verbose_name_plural = _("counts of decisions")
+        verbose_name = _("decision count")
+        verbose_name_plural = _("decision counts")
 
     def __str__(self) -> str:
         return f"decisions up to {self.sequence}"

@@ -38,12 +38,10 @@ class Disposal(StudyChained):
         blank=True,
         help_text="Name of a dataset or encoder; digest of a model or table; last day of a closed study's records.",
     )
-    rows = models.PositiveIntegerField(
-        null=True, blank=True, help_text="How many rows of private datasets were erased."
-    )
-    files = models.PositiveIntegerField(null=True, blank=True, help_text="How many scans of letters were erased.")
+    rows = models.PositiveIntegerField(null=True, blank=True, help_text="Number of erased rows of private datasets.")
+    files = models.PositiveIntegerField(null=True, blank=True, help_text="Number of erased scans of letters.")
     reason = models.CharField(max_length=500, blank=True)
-    recorded_by = actor(null=True, help_text="Empty: the holder by their link, the study's rule, or a date.")
+    recorded_by = actor(null=True, help_text="Empty for a holder's link, the study's rule, or a scheduled date.")
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(StudyChained.Meta):

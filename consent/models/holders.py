@@ -26,14 +26,14 @@ class DataHolder(Recorded):
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="holdings"
     )
     linked_at = models.DateTimeField(
-        null=True, blank=True, editable=False, help_text="When the account was linked; none where that was not noted."
+        null=True, blank=True, editable=False, help_text="When the account was linked; empty if this was not recorded."
     )
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     erased_at = models.DateTimeField(
         null=True,
         blank=True,
         editable=False,
-        help_text="When their records were erased; from then on the pseudonym is a keyed commitment to it.",
+        help_text="Time at which the records were erased. The pseudonym is then replaced by a keyed commitment to it.",
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -110,7 +110,7 @@ class Circumstance(StudyChained):
         null=True,
         blank=True,
         editable=False,
-        help_text="When it was recorded again, because a restored database had forgotten it.",
+        help_text="Time at which it was recorded again because it was missing from a restored database.",
     )
 
     class Meta(StudyChained.Meta):

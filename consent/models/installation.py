@@ -21,12 +21,12 @@ class Checkpoint(AppendOnly):
     are missing from a checkpoint that was lost in a restore and then read from the second location.
     """
 
-    number = models.PositiveIntegerField(unique=True, help_text="Number of entries of the log, this one included.")
-    day = models.DateField(unique=True, help_text="In UTC.")
-    entry = models.TextField(help_text="The log's entry, as it was hashed: JSON.")
-    note = models.TextField(help_text="The signed checkpoint.")
+    number = models.PositiveIntegerField(unique=True, help_text="Number of log entries, including this one.")
+    day = models.DateField(unique=True, help_text="Date in UTC.")
+    entry = models.TextField(help_text="Log entry in the form that is hashed, as JSON.")
+    note = models.TextField(help_text="Signed checkpoint.")
     key = models.CharField(max_length=64, blank=True)
-    heads = models.JSONField(default=dict, help_text="Study → chain → sequence and hash of its last row.")
+    heads = models.JSONField(default=dict, help_text="Study → chain → sequence number and hash of its last row.")
     made_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -52,8 +52,8 @@ class Administrator(models.Model):
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="administrator")
 
     class Meta:
-        verbose_name = _("administrator of the installation")
-        verbose_name_plural = _("administrators of the installation")
+        verbose_name = _("installation administrator")
+        verbose_name_plural = _("installation administrators")
 
     def __str__(self) -> str:
         return str(self.user)
@@ -80,7 +80,7 @@ class AccountChange(InstallationChained):
 
     user = actor()
     kind = models.CharField(max_length=20, choices=Kind)
-    changed_by = actor(null=True, help_text="Empty: at the command line.")
+    changed_by = actor(null=True, help_text="Empty if changed at the command line.")
     changed_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(InstallationChained.Meta):

@@ -26,7 +26,7 @@ class Invitation(Recorded):
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="invitations")
     holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, null=True, related_name="invitations")
     code_hash = models.CharField(
-        max_length=64, unique=True, help_text="Keyed hash of the code; of earlier, longer codes the SHA-256."
+        max_length=64, unique=True, help_text="Keyed hash of the code; a plain SHA-256 for older, longer codes."
     )
     created_by = actor(null=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -34,7 +34,7 @@ class Invitation(Recorded):
     revoked_by = actor(null=True)
     revoked_at = models.DateTimeField(null=True)
     returned_by = actor(null=True)
-    returned_at = models.DateTimeField(null=True, help_text="When its letter was marked as undeliverable.")
+    returned_at = models.DateTimeField(null=True, help_text="Time at which the letter was marked as undeliverable.")
 
     class Meta:
         verbose_name = _("invitation")
@@ -77,8 +77,8 @@ class Letterhead(Recorded):
     TEXTS = ("salutation", "text", "refusal", "closing")
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="letterhead")
-    texts = models.JSONField(_("texts of letters"), default=dict, blank=True, help_text="Language → text → words.")
-    logo = models.TextField(_("logo"), blank=True, help_text="PNG in base 64.")
+    texts = models.JSONField(_("texts of letters"), default=dict, blank=True, help_text="Language code → name → text.")
+    logo = models.TextField(_("logo"), blank=True, help_text="PNG image in Base64.")
 
     class Meta:
         verbose_name = _("letterhead")
@@ -101,7 +101,7 @@ class Letter(models.Model):
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="letters")
     holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, related_name="letters")
     kind = models.CharField(max_length=10, choices=Kind)
-    about = models.CharField(max_length=40, help_text="Key of the row that it is about.")
+    about = models.CharField(max_length=40, help_text="Key of the row that the letter is about.")
     made_by = actor()
     made_at = models.DateTimeField(default=timezone.now, editable=False)
 

@@ -39,7 +39,7 @@ class EpsilonPolicy(StudyChained):
         ),
     )
     answer_by = models.DateField(
-        null=True, blank=True, help_text="The last day on which an answer is wanted; it decides nothing."
+        null=True, blank=True, help_text="Date by which an answer is requested; passing it has no effect."
     )
     proposed_by = actor()
     proposed_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -122,7 +122,7 @@ class RoleChange(StudyChained):
     user = actor()
     role = models.CharField(max_length=20, choices=Role)
     kind = models.CharField(max_length=10, choices=Kind)
-    changed_by = actor(null=True, help_text="Empty: whoever administers the installation, at the command line.")
+    changed_by = actor(null=True, help_text="Empty for an administrator at the command line.")
     changed_at = models.DateTimeField(default=timezone.now, editable=False)
     # The proposer, if a second person (changed_by) confirmed the change.
     proposed_by = actor(null=True)

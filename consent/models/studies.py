@@ -163,7 +163,7 @@ class Study(Recorded):
         default=dict,
         blank=True,
         editable=False,
-        help_text="With whom sums are added up: name, hub, sites, and the digest of what they have signed.",
+        help_text="The alliance whose sites add up their sums: name, hub, sites, and digest of the signed document.",
     )
     harm = models.TextField(
         _("example of harm"),
@@ -202,7 +202,7 @@ class Study(Recorded):
         default=dict,
         blank=True,
         editable=False,
-        help_text="Texts of the study in other languages: code → field → text; see consent.wording.facts.",
+        help_text="Translations of the study's texts: language code → field → text; see consent.wording.facts.",
     )
     delta = models.FloatField(
         "δ",
@@ -235,7 +235,7 @@ class Study(Recorded):
     )
     closed_at = models.DateTimeField(null=True, blank=True, editable=False)
     expired_at = models.DateTimeField(
-        null=True, blank=True, editable=False, help_text="When the private records of the closed study were erased."
+        null=True, blank=True, editable=False, help_text="Time at which the closed study's private records were erased."
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 

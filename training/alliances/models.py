@@ -31,7 +31,7 @@ class Alliance(Recorded):
     key = models.UUIDField(_("number"), default=uuid.uuid4, editable=False, help_text="The same at hub and sites.")
     name = models.CharField(_("name"), max_length=100)
     own_name = models.CharField(
-        _("name of this site"), max_length=100, blank=True, help_text="In the alliance; empty at the hub."
+        _("name of this site"), max_length=100, blank=True, help_text="Name of this site; empty at the hub."
     )
     colluding = models.PositiveSmallIntegerField(
         _("sites that may collude"),
@@ -41,7 +41,7 @@ class Alliance(Recorded):
         ),
     )
     terms = models.JSONField(
-        _("terms"), default=dict, blank=True, help_text="What is common: schema, levels, public points."
+        _("terms"), default=dict, blank=True, help_text="Shared by all sites: schema, levels and public points."
     )
     address = models.URLField(_("address of the hub"), blank=True)
     certificate = models.TextField(
@@ -52,34 +52,34 @@ class Alliance(Recorded):
         ),
     )
     content = models.TextField(
-        _("signed document"), blank=True, help_text="The document that is signed; empty before the hub has."
+        _("signed document"), blank=True, help_text="Document to sign; empty until the hub has signed it."
     )
-    signature = models.CharField(_("signature"), max_length=128, blank=True, help_text="Of the hub.")
+    signature = models.CharField(_("signature"), max_length=128, blank=True, help_text="Signature of the hub.")
     former = models.JSONField(
         _("earlier documents"),
         default=list,
         blank=True,
-        help_text="Content and signature of each that was in force before, from the first on.",
+        help_text="Content and signature of every earlier document, oldest first.",
     )
     renewal = models.JSONField(
-        _("key to be replaced"), default=dict, blank=True, help_text="At the hub: of which site, by which, by whom."
+        _("key to be replaced"), default=dict, blank=True, help_text="At the hub: site, new key, and who proposed it."
     )
     offered = models.JSONField(
-        default=list, blank=True, help_text="At a site: documents that follow, which nobody has confirmed here."
+        default=list, blank=True, help_text="At a site: newer documents that have not been confirmed here."
     )
     joined_at = models.DateTimeField(_("joined on"), null=True, blank=True, help_text="At a site: when it signed.")
     left_at = models.DateTimeField(
-        _("left on"), null=True, blank=True, help_text="When the site has left, or the hub has ended it."
+        _("left on"), null=True, blank=True, help_text="Time at which the site left or the hub ended the alliance."
     )
-    last_contact = models.DateTimeField(null=True, blank=True, help_text="At a site: when the hub last answered.")
+    last_contact = models.DateTimeField(null=True, blank=True, help_text="At a site: time of the hub's last response.")
     heard_since = models.DateTimeField(
-        null=True, blank=True, help_text="At the hub: since when it hears sites without a gap."
+        null=True, blank=True, help_text="At the hub: start of the current period of uninterrupted contact with sites."
     )
-    problem = models.JSONField(default=str, blank=True, help_text="At a site: why the hub could not be asked.")
-    silence_is_known = models.BooleanField(default=False, help_text="At a site: operators know that the hub is silent.")
-    version = models.CharField(max_length=40, blank=True, help_text="Of the other side's software.")
+    problem = models.JSONField(default=str, blank=True, help_text="At a site: why the hub was unreachable.")
+    silence_is_known = models.BooleanField(default=False, help_text="Whether operators were told of the hub's silence.")
+    version = models.CharField(max_length=40, blank=True, help_text="Version of the software on the other side.")
     proposals = models.JSONField(
-        default=dict, blank=True, help_text="At a site: runs that the hub has proposed and nobody has taken up here."
+        default=dict, blank=True, help_text="At a site: runs proposed by the hub that no one here has taken up."
     )
 
     class Meta:
@@ -120,14 +120,14 @@ class AllianceSite(models.Model):
 
     alliance = models.ForeignKey(Alliance, on_delete=models.CASCADE, related_name="sites")
     name = models.CharField(_("name"), max_length=100)
-    code_digest = models.CharField(max_length=64, help_text="SHA-256 of the code with which it registers.")
-    public_key = models.CharField(max_length=64, blank=True, help_text="Ed25519, in hexadecimal.")
-    signature = models.CharField(max_length=128, blank=True, help_text="Of the document that is in force.")
+    code_digest = models.CharField(max_length=64, help_text="SHA-256 of the site's registration code.")
+    public_key = models.CharField(max_length=64, blank=True, help_text="Ed25519 public key in hexadecimal.")
+    signature = models.CharField(max_length=128, blank=True, help_text="The site's signature of the current document.")
     joined_at = models.DateTimeField(null=True, blank=True)
     left_at = models.DateTimeField(null=True, blank=True)
-    head_counts = models.JSONField(default=list, blank=True, help_text="That it has released.")
+    head_counts = models.JSONField(default=list, blank=True, help_text="Head counts released by the site.")
     last_contact = models.DateTimeField(null=True, blank=True)
-    version = models.CharField(max_length=40, blank=True, help_text="Of its software.")
+    version = models.CharField(max_length=40, blank=True, help_text="Version of the site's software.")
 
     class Meta:
         verbose_name = _("site")
@@ -157,21 +157,21 @@ class JointRun(models.Model):
 
     run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="joint", primary_key=True)
     mode = models.CharField(_("mode"), max_length=10, choices=Mode, default=Mode.TOGETHER)
-    sites = models.JSONField(default=list, help_text="Names of the sites that are to take part, in order.")
-    proposal = models.TextField(blank=True, help_text="Plan as the hub told it: JSON, whose digest is signed.")
-    content = models.TextField(blank=True, help_text="The proposal that the hub has signed; empty of its draft.")
+    sites = models.JSONField(default=list, help_text="Names of the sites invited to take part, in order.")
+    proposal = models.TextField(blank=True, help_text="The hub's plan as JSON; its digest is signed.")
+    content = models.TextField(blank=True, help_text="Proposal signed by the hub; empty for a draft.")
     signature = models.CharField(max_length=128, blank=True)
-    approvals = models.JSONField(default=dict, blank=True, help_text="Of each site: content and signature.")
-    dropped = models.JSONField(default=dict, blank=True, help_text="Sites that are asked no more, and why.")
-    ended = models.CharField(max_length=500, blank=True, help_text="At a site: why the hub has ended it.")
-    model = models.JSONField(default=dict, blank=True, help_text="At a site: what the hub has signed of its model.")
+    approvals = models.JSONField(default=dict, blank=True, help_text="Content and signature of each site's approval.")
+    dropped = models.JSONField(default=dict, blank=True, help_text="Sites that are no longer asked, with the reasons.")
+    ended = models.CharField(max_length=500, blank=True, help_text="At a site: reason why the hub ended the run.")
+    model = models.JSONField(default=dict, blank=True, help_text="At a site: the hub's signed model publication.")
     withdrawn = models.JSONField(
         default=dict,
         blank=True,
-        help_text="At a site: what the hub has signed to be withdrawn, by SHA-256 of the file.",
+        help_text="At a site: withdrawals signed by the hub, by SHA-256 of the file.",
     )
     agreement = models.CharField(
-        max_length=200, blank=True, help_text="At a site: the file of its agreement key, deleted when the run ends."
+        max_length=200, blank=True, help_text="At a site: file with its agreement key, deleted when the run ends."
     )
 
     class Meta:
@@ -210,26 +210,26 @@ class JointQuestion(models.Model):
     number = models.PositiveIntegerField()
     content = models.TextField()
     signature = models.CharField(max_length=128)
-    endorsements = models.JSONField(default=dict, blank=True, help_text="Signature of each site.")
+    endorsements = models.JSONField(default=dict, blank=True, help_text="Each endorsing site and its signature.")
     opened_at = models.DateTimeField(default=timezone.now, editable=False)
-    moved_at = models.DateTimeField(default=timezone.now, help_text="When a site last said something about it.")
-    silence_is_known = models.BooleanField(default=False, help_text="At the hub: operators know for whom it waits.")
+    moved_at = models.DateTimeField(default=timezone.now, help_text="Time of the last message from a site about it.")
+    silence_is_known = models.BooleanField(default=False, help_text="Whether operators were told of late sites.")
     closed_at = models.DateTimeField(null=True, blank=True)
-    ended = models.JSONField(default=str, blank=True, help_text="Why it was ended without a total.")
-    total = models.CharField(max_length=200, blank=True, help_text="The file of its total, which carries its noise.")
-    total_content = models.TextField(blank=True, help_text="What the hub has signed of it.")
+    ended = models.JSONField(default=str, blank=True, help_text="Reason why the question ended without a total.")
+    total = models.CharField(max_length=200, blank=True, help_text="File with the total, including noise.")
+    total_content = models.TextField(blank=True, help_text="Document about the total, signed by the hub.")
     total_signature = models.CharField(max_length=128, blank=True)
-    state = models.CharField(max_length=64, blank=True, help_text="Digest of all totals up to this one.")
-    answer = models.CharField(max_length=200, blank=True, help_text="At a site: the file of what it has answered.")
-    answer_content = models.TextField(blank=True, help_text="What the site has signed of it.")
+    state = models.CharField(max_length=64, blank=True, help_text="Digest of all totals up to and including this one.")
+    answer = models.CharField(max_length=200, blank=True, help_text="At a site: file with its answer.")
+    answer_content = models.TextField(blank=True, help_text="Document about the answer, signed by the site.")
     answer_signature = models.CharField(max_length=128, blank=True)
     answered_at = models.DateTimeField(null=True, blank=True, help_text="At a site: when people were charged for it.")
     attempt = models.CharField(
         max_length=200,
         blank=True,
-        help_text="At a site: the file that says who was asked, where that is not the same throughout the run.",
+        help_text="At a site: file that lists who was asked, if this is not the same throughout the run.",
     )
-    sent_at = models.DateTimeField(null=True, blank=True, help_text="At a site: when the hub had taken it.")
+    sent_at = models.DateTimeField(null=True, blank=True, help_text="At a site: when the hub accepted the answer.")
 
     class Meta:
         verbose_name = _("question to sites")
@@ -269,12 +269,12 @@ class JointAnswer(models.Model):
     site = models.CharField(max_length=100)
     content = models.TextField()
     signature = models.CharField(max_length=128)
-    artifact = models.CharField(max_length=200, help_text="The file of its numbers; deleted once there is a total.")
+    artifact = models.CharField(max_length=200, help_text="File with the numbers; deleted once the total is computed.")
     received_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        verbose_name = _("answer of a site")
-        verbose_name_plural = _("answers of sites")
+        verbose_name = _("site's answer")
+        verbose_name_plural = _("sites' answers")
         ordering = ["question", "site"]
         constraints = [models.UniqueConstraint(fields=["question", "site"], name="site_answers_a_question_once")]
 

@@ -33,29 +33,29 @@ class Dataset(Recorded):
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="datasets")
     name = models.CharField(_("name"), max_length=100)
     kind = models.CharField(_("kind"), max_length=10, choices=Kind)
-    schema = models.JSONField(help_text="What a row is: the columns or the image shape, and the classes; public.")
+    schema = models.JSONField(help_text="Format of a row: columns or image shape, and classes. Public.")
     rows = models.PositiveIntegerField()
     holders = models.PositiveIntegerField(default=0)
     most_records = models.PositiveIntegerField(
         null=True,
         blank=True,
-        help_text="Records of one holder that it took at most, public; null where it took all, as it once was.",
+        help_text="Largest number of records stored for one holder; null if there was no limit. Public.",
     )
     seen_classes = models.JSONField(
-        blank=True, help_text="Numbers of the classes that the labels hold; a secret if private."
+        blank=True, help_text="Numbers of the classes that occur in the labels. Secret for a private dataset."
     )
     balance = models.JSONField(
-        default=list, blank=True, help_text="What became of each row of the file it came from; a secret if private."
+        default=list, blank=True, help_text="Numbers of rows imported and left out, with reasons; secret if private."
     )
     provenance = models.TextField(
-        _("where it comes from"), blank=True, help_text="As the operator states it; on the card if public."
+        _("where it comes from"), blank=True, help_text="The operator's statement; on the model card if public."
     )
-    artifact = models.CharField(max_length=200, help_text="Its arrays in private storage.")
+    artifact = models.CharField(max_length=200, help_text="File with the arrays, in private storage.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of the arrays.")
     imported_by = actor_or_null(blank=True)
     imported_at = models.DateTimeField(default=timezone.now, editable=False)
     removed_at = models.DateTimeField(
-        null=True, blank=True, editable=False, help_text="When its arrays were deleted; the row stays for its runs."
+        null=True, blank=True, editable=False, help_text="When the arrays were deleted; the row is kept for its runs."
     )
 
     class Meta:
@@ -102,26 +102,26 @@ class DatasetImport(models.Model):
     name = models.CharField(_("name"), max_length=100)
     kind = models.CharField(_("kind"), max_length=10, choices=Dataset.Kind)
     provenance = models.TextField(_("where it comes from"), blank=True)
-    file = models.CharField(max_length=200, help_text="As it was called.")
-    label_file = models.CharField(max_length=200, blank=True, help_text="Of an idx file, as it was called.")
-    holder_prefix = models.CharField(max_length=100, blank=True, help_text="Each row belongs to a person of its own.")
-    with_labels = models.BooleanField(default=False, help_text="Public rows: their labels are kept, for evaluation.")
+    file = models.CharField(max_length=200, help_text="Original name of the uploaded file.")
+    label_file = models.CharField(max_length=200, blank=True, help_text="Original name of an IDX label file.")
+    holder_prefix = models.CharField(max_length=100, blank=True, help_text="Prefix of generated pseudonyms, if any.")
+    with_labels = models.BooleanField(default=False, help_text="Whether public rows keep their labels for evaluation.")
     schema = models.JSONField(default=dict, blank=True)
-    remarks = models.JSONField(default=list, blank=True, help_text="What the draft of the schema could not tell.")
+    remarks = models.JSONField(default=list, blank=True, help_text="What the draft schema leaves undetermined.")
     state = models.CharField(max_length=10, choices=State, default=State.DRAFT)
-    progress = models.FloatField(default=0.0, help_text="How much of the file is read, 0 to 1.")
-    rows = models.PositiveIntegerField(null=True, blank=True, help_text="Rows without a fault.")
-    faults = models.PositiveIntegerField(null=True, blank=True, help_text="How many faults the check found.")
-    message = models.JSONField(default=str, blank=True, help_text="Why the import failed.")
+    progress = models.FloatField(default=0.0, help_text="Fraction of the file that has been read, from 0 to 1.")
+    rows = models.PositiveIntegerField(null=True, blank=True, help_text="Number of rows without errors.")
+    faults = models.PositiveIntegerField(null=True, blank=True, help_text="Number of errors found by the check.")
+    message = models.JSONField(default=str, blank=True, help_text="Reason why the import failed.")
     dataset = models.ForeignKey(Dataset, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
-    claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")
+    claimed_by = models.CharField(max_length=80, blank=True, help_text="Worker that is processing it.")
     heartbeat = models.DateTimeField(null=True, blank=True)
     requested_by = actor_or_null(blank=True)
     touched_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        verbose_name = _("import of a dataset")
-        verbose_name_plural = _("imports of datasets")
+        verbose_name = _("dataset import")
+        verbose_name_plural = _("dataset imports")
         ordering = ["-touched_at"]
 
     def __str__(self) -> str:
@@ -151,19 +151,19 @@ class Encoder(Recorded):
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="encoders")
     name = models.CharField(_("name"), max_length=100)
-    digest = models.CharField(max_length=64, editable=False, help_text="Of all that its vectors follow from.")
+    digest = models.CharField(max_length=64, editable=False, help_text="SHA-256 of file, input and tokenizer.")
     file_digest = models.CharField(_("SHA-256 of the file"), max_length=64, editable=False)
-    takes = models.JSONField(_("Input"), help_text="See learning.encoders.files.")
+    takes = models.JSONField(_("Input"), help_text="Expected input; see learning.encoders.files.")
     width = models.PositiveIntegerField(_("Numbers per record"))
     licence = models.CharField(_("licence"), max_length=200)
     source = models.TextField(_("where it comes from"), help_text=_("Include the data it was made with, if known."))
     artifact = models.CharField(
-        max_length=200, blank=True, help_text="File and tokenizer in private storage. Empty: deleted."
+        max_length=200, blank=True, help_text="File and tokenizer in private storage; empty once deleted."
     )
     stated_by = actor_or_null(verbose_name=_("declared by"), blank=True)
     stated_at = models.DateTimeField(_("declared on"), default=timezone.now, editable=False)
     withdrawn_at = models.DateTimeField(
-        _("withdrawn on"), null=True, blank=True, editable=False, help_text="From then on no run chooses it."
+        _("withdrawn on"), null=True, blank=True, editable=False, help_text="New runs cannot use it afterwards."
     )
 
     class Meta:
@@ -198,15 +198,15 @@ class Encoding(models.Model):
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="encodings")
     encoder = models.ForeignKey(Encoder, on_delete=models.CASCADE, related_name="encodings")
     state = models.CharField(max_length=10, choices=State, default=State.WAITING)
-    progress = models.FloatField(default=0.0, help_text="How much of the dataset is encoded, in tenths.")
-    seconds = models.FloatField(null=True, blank=True, help_text="Time that it took.")
-    message = models.JSONField(default=str, blank=True, help_text="Why it failed.")
-    claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")
+    progress = models.FloatField(default=0.0, help_text="Fraction of the dataset that has been encoded.")
+    seconds = models.FloatField(null=True, blank=True, help_text="Duration in seconds.")
+    message = models.JSONField(default=str, blank=True, help_text="Reason why the encoding failed.")
+    claimed_by = models.CharField(max_length=80, blank=True, help_text="Worker that is processing it.")
     heartbeat = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        verbose_name = _("encoding of a dataset")
-        verbose_name_plural = _("encodings of datasets")
+        verbose_name = _("dataset encoding")
+        verbose_name_plural = _("dataset encodings")
         constraints = [models.UniqueConstraint(fields=["dataset", "encoder"], name="dataset_is_encoded_once")]
 
     def __str__(self) -> str:

@@ -46,33 +46,33 @@ class StudentModel(Published):
 
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="students")
     version = models.PositiveIntegerField(default=1)
-    artifact = models.CharField(max_length=200, help_text="The model in the models storage.")
-    learner = models.CharField(max_length=40, help_text="The learner that reads it.")
+    artifact = models.CharField(max_length=200, help_text="Model file in the models storage.")
+    learner = models.CharField(max_length=40, help_text="Name of the learner that can read the file.")
     seed = models.PositiveBigIntegerField(
-        default=0, help_text="Public: the same releases and seed give the same model."
+        default=0, help_text="Seed of the training. Public, so that the model can be reproduced from the releases."
     )
-    digest = models.CharField(max_length=64, help_text="SHA-256 of the file.")
-    onnx = models.CharField(max_length=200, blank=True, help_text="The same model as ONNX, once it was asked for.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the model file.")
+    onnx = models.CharField(max_length=200, blank=True, help_text="The same model as ONNX; empty until requested.")
     onnx_digest = models.CharField(max_length=64, blank=True, help_text="SHA-256 of that file.")
-    calibration = models.JSONField(help_text="What is done to its probabilities, see learning.calibration.")
+    calibration = models.JSONField(help_text="Calibration of the probabilities; see learning.calibration.")
     accuracy = models.FloatField(null=True, blank=True)
     label_accuracy = models.FloatField(null=True, blank=True)
     card = models.JSONField()
-    seconds = models.FloatField(null=True, blank=True, help_text="How long it learned.")
+    seconds = models.FloatField(null=True, blank=True, help_text="Duration of the training, in seconds.")
     score = models.FloatField(
-        null=True, blank=True, help_text="Agreement with a fifth of the releases, having learned from the others."
+        null=True, blank=True, help_text="Agreement with a fifth of the releases, after training on the others."
     )
     reference = models.JSONField(
-        null=True, blank=True, help_text="How the same student does on true labels of the public points."
+        null=True, blank=True, help_text="Quality of the same student trained on the true labels of the public points."
     )
     predictions = models.PositiveBigIntegerField(
-        default=0, editable=False, help_text="Records for which this site was asked for its prediction, by anybody."
+        default=0, editable=False, help_text="Total number of records that this site has been asked to predict."
     )
     requested_by = actor_or_null(blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     stage = models.CharField(max_length=10, choices=Stage, default=Stage.CANDIDATE, editable=False)
     publication_reason = models.CharField(
-        max_length=500, blank=True, editable=False, help_text="Why it was published, where a run would not do so."
+        max_length=500, blank=True, editable=False, help_text="Reason, if the run would not have published it."
     )
 
     class Meta:
@@ -107,14 +107,14 @@ class StudentTraining(Part):
     )
     learner = models.CharField(max_length=40)
     parameters = models.JSONField(default=dict, blank=True)
-    progress = models.FloatField(default=0.0, help_text="How much is done, 0 to 1.")
-    message = models.TextField(blank=True, help_text="Why nothing came of it, and what to do.")
+    progress = models.FloatField(default=0.0, help_text="Fraction completed, from 0 to 1.")
+    message = models.TextField(blank=True, help_text="Reason why the training failed, and what to do.")
     requested_by = actor_or_null(blank=True)
     requested_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        verbose_name = _("training of a student")
-        verbose_name_plural = _("trainings of students")
+        verbose_name = _("student training")
+        verbose_name_plural = _("student trainings")
         ordering = ["run", "requested_at"]
         constraints = [
             models.UniqueConstraint(
@@ -138,8 +138,8 @@ class RunResult(Published):
     """
 
     run = models.OneToOneField(Run, on_delete=models.PROTECT, primary_key=True, related_name="result")
-    content = models.JSONField(help_text="The table, as its class reads it; of synthetic rows what is said of them.")
-    artifact = models.CharField(max_length=200, help_text="Its CSV in the models storage.")
+    content = models.JSONField(help_text="Table in the format of its class; for synthetic rows, their description.")
+    artifact = models.CharField(max_length=200, help_text="CSV file in the models storage.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of that file.")
     card = models.JSONField()
     dataset = models.ForeignKey(
@@ -148,13 +148,13 @@ class RunResult(Published):
         null=True,
         blank=True,
         related_name="drawn_by",
-        help_text="The public dataset that synthetic rows are; null of a table of counts.",
+        help_text="Public dataset with the synthetic rows; null for a table of counts.",
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        verbose_name = _("result of a run")
-        verbose_name_plural = _("results of runs")
+        verbose_name = _("run result")
+        verbose_name_plural = _("run results")
         ordering = ["-created_at"]
 
     def __str__(self) -> str:

@@ -102,7 +102,7 @@ class Run(Recorded):
     )
     seed = models.PositiveBigIntegerField(_("seed"), null=True, blank=True, help_text=_("Rehearsal studies only."))
     rehearsed = models.JSONField(
-        default=dict, blank=True, help_text="Rehearsals: who is at which level and ε, and how costs are counted."
+        default=dict, blank=True, help_text="For rehearsals: each person's level and ε, and the accounting method."
     )
 
     private_dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="+")
@@ -112,7 +112,7 @@ class Run(Recorded):
         related_name="+",
         null=True,
         blank=True,
-        help_text="Null where a method needs no public points, and none are given.",
+        help_text="Null if the method needs no public points and none were given.",
     )
     test_dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     labelled_dataset = models.ForeignKey(
@@ -121,12 +121,12 @@ class Run(Recorded):
         related_name="+",
         null=True,
         blank=True,
-        help_text="Public rows whose own labels the student learns from, beside what is released.",
+        help_text="Public rows with known labels from which the student learns in addition to the releases.",
     )
     method = models.CharField(_("method"), max_length=20, choices=Method, default=Method.PATE)
     variant = models.CharField(_("variant"), max_length=20, choices=Variant, default=Variant.WEIGHTING, blank=True)
     choices = models.JSONField(
-        _("choices"), default=dict, blank=True, help_text="Of the method's own dataclass, which describes them."
+        _("choices"), default=dict, blank=True, help_text="Fields of the method's dataclass, where they are documented."
     )
     student_learner = models.CharField(_("student learner"), max_length=40, blank=True)
     student_parameters = models.JSONField(default=dict, blank=True)
@@ -142,7 +142,7 @@ class Run(Recorded):
         blank=True,
         editable=False,
         related_name="runs",
-        help_text="Of a run over sites: the people of all of them are asked.",
+        help_text="The alliance of a joint run, which asks the people of all its sites.",
     )
     share = models.FloatField(
         _("share"),
@@ -154,48 +154,48 @@ class Run(Recorded):
     created_by = actor_or_null()
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     revision = models.PositiveIntegerField(
-        default=1, editable=False, help_text="Of the proposal: counted up with each change of the draft."
+        default=1, editable=False, help_text="Revision of the proposal, incremented with every change to the draft."
     )
     approved_by = actor_or_null(blank=True)
     approved_at = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
     spending_began_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
-    heartbeat = models.DateTimeField(null=True, blank=True, help_text="When work on it was last known to be alive.")
-    claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")
+    heartbeat = models.DateTimeField(null=True, blank=True, help_text="Time of the last sign of a worker.")
+    claimed_by = models.CharField(max_length=80, blank=True, help_text="Worker that is processing the run.")
 
-    plan = models.JSONField(default=dict, blank=True, help_text="The plan that the snapshot led to.")
+    plan = models.JSONField(default=dict, blank=True, help_text="Plan computed from the snapshot.")
     plan_basis = models.CharField(
-        max_length=64, blank=True, editable=False, help_text="While it is planned: digest of the facts that count."
+        max_length=64, blank=True, editable=False, help_text="During planning: digest of the facts it depends on."
     )
-    snapshot_at = models.DateTimeField(null=True, blank=True, help_text="The moment whose consents count.")
+    snapshot_at = models.DateTimeField(null=True, blank=True, help_text="Consents valid at this time are included.")
     consent_sequence = models.PositiveBigIntegerField(
-        null=True, blank=True, help_text="The last consent event counted."
+        null=True, blank=True, help_text="Last consent event included in the snapshot."
     )
     assignment = models.CharField(
         max_length=200,
         blank=True,
         editable=False,
-        help_text="Who is in which teacher, or is asked in the batch under way: a file in private storage.",
+        help_text="File in private storage: each teacher's holders, or those asked in this batch.",
     )
     prepared = models.FloatField(
-        default=0.0, editable=False, help_text="How much of the preparation of its people is done, in tenths."
+        default=0.0, editable=False, help_text="Fraction of holders' data that has been prepared, in tenths."
     )
     position = models.PositiveIntegerField(
-        default=0, help_text="Public points put to the vote, or gradient steps taken, so far."
+        default=0, help_text="Number of public points voted on, or gradient steps taken, so far."
     )
-    labels = models.PositiveIntegerField(default=0, help_text="How many of the points were answered.")
+    labels = models.PositiveIntegerField(default=0, help_text="Number of points that were answered with a label.")
     reinforced = models.PositiveIntegerField(
-        default=0, help_text="How many of the others keep the label of the student, which cost nothing."
+        default=0, help_text="Number of other points that keep the student's own label at no cost."
     )
     stop_reason = models.CharField(max_length=10, choices=StopReason, blank=True)
     spent = models.JSONField(
-        default=list, blank=True, help_text="What each group of the plan was charged so far, in μ²; public."
+        default=list, blank=True, help_text="Charge of each of the plan's groups so far, in μ². Public."
     )
     outcome = models.JSONField(
-        default=dict, blank=True, help_text="Rehearsals: ε that each level spent, and what else is known of the vote."
+        default=dict, blank=True, help_text="For rehearsals: ε spent by each level, and other facts about the vote."
     )
-    message = SentenceField(blank=True, help_text="Why it failed or waits, and what to do.")
+    message = SentenceField(blank=True, help_text="Reason why the run failed or is waiting, and what to do.")
     student = models.ForeignKey(
         "StudentModel",
         on_delete=models.PROTECT,
@@ -203,13 +203,13 @@ class Run(Recorded):
         blank=True,
         editable=False,
         related_name="+",
-        help_text="The published version of its student.",
+        help_text="Published version of the run's student.",
     )
     student_progress = models.FloatField(
-        null=True, blank=True, editable=False, help_text="How much of the training of a student under way is done."
+        null=True, blank=True, editable=False, help_text="Fraction of the current student training that is done."
     )
     forgotten_at = models.DateTimeField(
-        null=True, blank=True, editable=False, help_text="When the teachers' predictions were deleted for good."
+        null=True, blank=True, editable=False, help_text="When the teachers' predictions were permanently deleted."
     )
 
     class Meta:
@@ -293,16 +293,16 @@ class ProposalChange(StudyChained):
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="proposal_changes", db_index=False)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="changes")
     kind = models.CharField(max_length=10, choices=Kind)
-    revision = models.PositiveIntegerField(help_text="Of the proposal, from then on.")
+    revision = models.PositiveIntegerField(help_text="Revision of the proposal after this change.")
     content = models.JSONField(
-        default=list, blank=True, help_text="Of each parameter that was changed: name, value before, value after."
+        default=list, blank=True, help_text="Changed parameters, each as a list of name, old value and new value."
     )
     changed_by = actor()
     changed_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(StudyChained.Meta):
-        verbose_name = _("change of a proposed run")
-        verbose_name_plural = _("changes of proposed runs")
+        verbose_name = _("change to a proposed run")
+        verbose_name_plural = _("changes to proposed runs")
 
     def __str__(self) -> str:
         return f"{self.kind}: revision {self.revision}"
@@ -320,14 +320,14 @@ class Round(models.Model):
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="rounds")
     index = models.PositiveIntegerField()
-    representation = models.JSONField(help_text="The sentence that says what the space is.")
+    representation = models.JSONField(help_text="Sentence that describes the representation space.")
     artifact = models.CharField(max_length=200)
     sigma = models.FloatField(help_text="Standard deviation of the noise of each number, in units of the largest norm.")
     radius_share = models.FloatField(
-        null=True, blank=True, help_text="Of votes: the share of the public points within the radius of a query."
+        null=True, blank=True, help_text="For votes: the fraction of public points within the radius of a query."
     )
-    size = models.PositiveIntegerField(help_text="How many queries are asked, or steps taken.")
-    position = models.PositiveIntegerField(default=0, help_text="How many of them were released.")
+    size = models.PositiveIntegerField(help_text="Number of planned queries or gradient steps.")
+    position = models.PositiveIntegerField(default=0, help_text="Number of queries or steps released so far.")
     opened_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -350,14 +350,14 @@ class Batch(models.Model):
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="batches", db_index=False)
     index = models.PositiveIntegerField()
     start = models.PositiveIntegerField()
-    size = models.PositiveIntegerField(help_text="How many queries or steps it has.")
-    labels = models.PositiveIntegerField(help_text="How many of its queries were answered.")
+    size = models.PositiveIntegerField(help_text="Number of queries or gradient steps in the batch.")
+    labels = models.PositiveIntegerField(help_text="Number of the batch's queries that were answered with a label.")
     round = models.ForeignKey(Round, on_delete=models.CASCADE, null=True, blank=True, related_name="batches")
     attempt = models.CharField(
-        max_length=200, blank=True, help_text="Who was asked, with what room: a file, kept where votes are."
+        max_length=200, blank=True, help_text="File with the people asked and their budgets; kept if votes are."
     )
     released = models.CharField(
-        max_length=200, blank=True, help_text="What was released, where that is no query's: a file, public."
+        max_length=200, blank=True, help_text="Public file with a release that does not answer queries."
     )
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -377,12 +377,12 @@ class Query(models.Model):
     # The unique constraint serves as the index.
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="queries", db_index=False)
     batch = models.ForeignKey(Batch, on_delete=models.CASCADE, related_name="results")
-    row = models.PositiveIntegerField(help_text="The point's row in the public dataset.")
-    label = models.PositiveSmallIntegerField(null=True, help_text="Class index; empty where rejected.")
+    row = models.PositiveIntegerField(help_text="Row of the point in the public dataset.")
+    label = models.PositiveSmallIntegerField(null=True, help_text="Index of the class; empty if rejected.")
     reinforced = models.BooleanField(
-        default=False, help_text="Whether the label is the student's own, which the teachers did not contradict."
+        default=False, help_text="Whether the label is the student's own, confirmed by the teachers."
     )
-    counts = models.JSONField(null=True, blank=True, help_text="Noisy counts by class, where they were released.")
+    counts = models.JSONField(null=True, blank=True, help_text="Noisy counts for each class, if they were released.")
 
     class Meta:
         verbose_name = _("query")
@@ -405,8 +405,8 @@ class TeacherChunk(Part):
     stop = models.PositiveIntegerField()
 
     class Meta:
-        verbose_name = _("chunk of teachers")
-        verbose_name_plural = _("chunks of teachers")
+        verbose_name = _("teacher chunk")
+        verbose_name_plural = _("teacher chunks")
         ordering = ["run", "start"]
         constraints = [
             models.UniqueConstraint(fields=["run", "start"], name="chunk_start_is_unique"),
@@ -424,8 +424,8 @@ class Shard(Part):
     number = models.PositiveIntegerField()
 
     class Meta:
-        verbose_name = _("shard of holders")
-        verbose_name_plural = _("shards of holders")
+        verbose_name = _("holder shard")
+        verbose_name_plural = _("holder shards")
         ordering = ["run", "number"]
         constraints = [models.UniqueConstraint(fields=["run", "number"], name="shard_number_is_unique")]
 
@@ -437,7 +437,7 @@ class WorkerTime(models.Model):
     """Time that workers have recently spent on a study's runs, recorded by :mod:`training.engine.scheduling`."""
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="+")
-    seconds = models.FloatField(help_text="At that moment; half of it is forgotten every ten minutes.")
+    seconds = models.FloatField(help_text="Seconds of work at that time, decaying by half every ten minutes.")
     noted_at = models.DateTimeField()
 
     class Meta:
@@ -457,12 +457,12 @@ class Verification(models.Model):
     """
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, null=True, related_name="verification")
-    claimed_at = models.DateTimeField(null=True, help_text="When a worker last set about it.")
-    verified_at = models.DateTimeField(null=True, help_text="When the last one began that was completed.")
+    claimed_at = models.DateTimeField(null=True, help_text="Time at which a worker last started a verification.")
+    verified_at = models.DateTimeField(null=True, help_text="Start time of the last completed verification.")
     faults = models.PositiveIntegerField(default=0)
-    found = models.JSONField(default=list, help_text="Faults in words, with the name of the check; the first ones.")
+    found = models.JSONField(default=list, help_text="First faults found, each as the name of the check and a message.")
     fault_for_deciders = models.BooleanField(
-        default=False, help_text="Whether a fault is one of which deciders are told."
+        default=False, help_text="Whether at least one fault concerns people who decide about runs."
     )
     locked = models.BooleanField(default=False)
 
