@@ -183,7 +183,7 @@ def test_no_line_is_longer_than_a_screen() -> None:
         for number, line in enumerate(text.split("\n"), 1)
         if len(line) > 160
     ]
-    assert long == [], "break it between attributes or cells, or take blocktranslate trimmed"
+    assert long == [], "break it between attributes or cells, or use blocktranslate trimmed"
 
 
 def test_every_template_is_rendered_by_a_view_or_used_by_another() -> None:

@@ -151,7 +151,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     for unit in units:
         if unit.suffix == ".service":
             command = ("systemd-analyze", "security", "--offline=true", "--threshold=20")
-            assert "OK" in checked(*command, unit, env=where).splitlines()[-1], "at most 2.0 of 10"
+            assert "OK" in checked(*command, unit, env=where).splitlines()[-1], "exposure of at most 2.0 out of 10"
             # It ends: a service by its limit of memory, one that is waited for also by its time.
             lines = unit.read_text().splitlines()
             assert [line for line in lines if line.startswith("MemoryMax=")], unit
@@ -347,9 +347,9 @@ def test_the_proxy_lets_people_in_and_keeps_the_rest_out(installation: Installat
         assert client.get("/join/a-secret-link/").status_code == 302
         to = httpx.get(f"http://127.0.0.1:{proxy.plain}/join/a-secret-link/", headers=headers)
         assert (to.status_code, to.headers["Location"]) == (301, f"https://{HOST}/join/a-secret-link/")
-        assert client.get("/", headers={"X-Forwarded-Proto": "http"}).status_code == 200, "ours counts"
+        assert client.get("/", headers={"X-Forwarded-Proto": "http"}).status_code == 200, "our header wins"
         announced = _announced(proxy.secure, proxy.trusted, "/join/a-secret-link/", 10**9)
-        assert announced == 413, "of which nginx writes a line"
+        assert announced == 413, "nginx logs the refusal"
     logged = (tmp_path / "access.log").read_text()
     assert "GET / " in logged and "secret" not in logged + (tmp_path / "error.log").read_text()
 

@@ -60,7 +60,7 @@ def test_documents_are_served_where_they_are_built_and_help_leads_to_them(built,
     assert client.get("/docs/%2e%2e/%2e%2e/etc/passwd").status_code == 400
     assert client.post("/docs/").status_code == 405
 
-    assert set(addresses(ipate_web.staff.urls.urlpatterns)) >= set(HELP_SECTIONS), "no page is called so"
+    assert set(addresses(ipate_web.staff.urls.urlpatterns)) >= set(HELP_SECTIONS), "unknown name of a page"
     for target in {HELP_ELSEWHERE, *HELP_SECTIONS.values()}:
         page, _, section = target.partition("#")
         assert not section or f' id="{section}"' in text_of(built / page), target

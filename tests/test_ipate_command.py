@@ -85,7 +85,7 @@ def test_without_an_environment_nothing_is_started(tmp_path: Path, name: str) ->
 def test_manage_py_refuses_beside_an_installation(installation: Path) -> None:
     done = ipate("verify_ledger", program="manage.py", IPATE_ENVIRONMENT=str(installation))
     assert done.returncode != 0 and "Use ipate" in done.stderr and not done.stdout
-    assert not list((installation.parent / "state").iterdir()), "no database was made"
+    assert not list((installation.parent / "state").iterdir()), "a database was created"
 
 
 @pytest.mark.parametrize(

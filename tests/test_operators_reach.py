@@ -383,7 +383,7 @@ def test_no_form_of_the_admin_lets_an_operator_change_roles_alone(study: Study, 
 def test_no_command_changes_roles(study: Study, tmp_path: Path) -> None:
     packages = {config.name for config in apps.get_app_configs() if "site-packages" not in config.path}
     own = {name for name, app in get_commands().items() if app in packages}
-    assert own == set(COMMANDS), "say here how an operator would call it, or why not"
+    assert own == set(COMMANDS), "add how an operator calls it, or why they cannot"
     (tmp_path / "list.csv").write_text("pseudonym,level,version,date,scan\n")
     (tmp_path / "rows.csv").write_text("role\nchair\n")
     attempts = Attempts("otto")

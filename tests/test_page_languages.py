@@ -382,7 +382,7 @@ def test_chosen_pages_of_the_german_site_are_not_in_english(marked_german: None)
         for name in names.split():
             reader.open(reverse(name, args=["digits"]))
         assert set(names.split()) <= set(reader.seen)
-    assert found == {}, "mark it for translation, or add it to DATA if somebody wrote it"
+    assert found == {}, "mark it for translation, or add it to DATA if a user wrote it"
 
 
 @pytest.mark.exhaustive
@@ -401,9 +401,9 @@ def test_no_page_of_the_german_site_is_in_english(marked_german: None, monkeypat
         seen |= set(reader.seen)
     pages = {name for name in addresses(get_resolver().url_patterns) if is_page(name)}
     unseen = " ".join(sorted(pages - seen))
-    assert unseen == "", "let a link or a start of a reader lead there"
-    assert found == {}, "mark it for translation, or add it to DATA if somebody wrote it"
-    assert never_given(lookups) == UNSEEN, "give it in the view, or let a start of a reader lead there"
+    assert unseen == "", "link to it, or let a reader start there"
+    assert found == {}, "mark it for translation, or add it to DATA if a user wrote it"
+    assert never_given(lookups) == UNSEEN, "pass it in the view, or let a reader start there"
 
 
 def test_variables_that_the_walk_never_sees_are_named_in_the_code() -> None:

@@ -46,7 +46,7 @@ def texts(catalogue: polib.POFile) -> Texts:
 
 
 def test_every_text_is_translated(catalogue: polib.POFile, texts: Texts) -> None:
-    assert [entry.msgid for entry in catalogue.fuzzy_entries()] == [], "guessed: check it, remove the mark"
+    assert [entry.msgid for entry in catalogue.fuzzy_entries()] == [], "check it, then remove the mark"
     assert [english for english, german in texts if not all(german)] == []
     assert len(texts) > 800
 
@@ -104,4 +104,4 @@ def test_the_catalogue_has_every_text_of_the_sources_and_no_other(texts: Texts, 
     known = {english for english, _german in texts}
     found = {english for english, _german in _texts(polib.pofile(str(tmp_path / CATALOGUE)))}
     assert found - known == set(), "locale/README.md says how to add them"
-    assert known - found == set(), "delete what nothing says any more"
+    assert known - found == set(), "delete unused texts"

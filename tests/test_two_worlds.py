@@ -555,7 +555,7 @@ def test_planted_leaks_are_found() -> None:
     seen = [mine != other for mine, other in zip(ours.answers, theirs.answers, strict=True)]
     whole, planted = seen[::2], seen[1::2]
     assert not any(whole)
-    assert [page for (_, page), found in zip(LEAKS, planted, strict=True) if not found] == [], "the comparison is blind"
+    assert [page for (_, page), found in zip(LEAKS, planted, strict=True) if not found] == [], "a leak was missed"
 
 
 def _everybody_sees_private_encodings(patch: pytest.MonkeyPatch) -> None:
@@ -569,7 +569,7 @@ def test_nobody_who_decides_sees_that_the_encoder_fails_on_a_record() -> None:
     ours, theirs = both([("register_encoder",), ("my_encoding_fails",), *looks], levels=ALONE, pictures=True)
     found = differences(ours, theirs)
     assert not [each for each in found if not each.startswith("look 1")], "\n".join(found)
-    assert found, "the comparison is blind"
+    assert found, "a leak was missed"
 
 
 def _a_run_begins_beside_another(patch: pytest.MonkeyPatch) -> None:
@@ -601,4 +601,4 @@ def test_a_leak_that_is_planted_before_anything_happens_is_found(plant, history,
         differences(*both([*history, ("look", page)], plant=each, levels=levels)) for each in (None, plant)
     )
     assert whole == []
-    assert planted, "the comparison does not see it"
+    assert planted, "the comparison misses it"

@@ -76,12 +76,12 @@ def decide(holder: DataHolder, level: str = "HIGH") -> None:
 def test_an_unconfirmed_address_gets_the_confirmation_alone(browser: Client, holder: DataHolder) -> None:
     browser.post(TOLD, {"way": "mail", "email": "hanna@example.org"})
     (request,) = delivered()
-    assert "digits" not in (request.subject + request.body).lower(), "somebody else may read it"
+    assert "digits" not in (request.subject + request.body).lower(), "other people may read the email"
     decide(holder)
     assert delivered() == []
     assert "is not confirmed yet" in text(browser.get(TOLD))
     assert "Was that you?" in text(Client().get(link_in(request)))
-    assert HolderAddress.objects.get().confirmed_at is None, "opening the link alone confirms nothing"
+    assert HolderAddress.objects.get().confirmed_at is None, "opening the link does not confirm the address"
     Client().post(link_in(request), {"confirm": "1"})
     decide(holder, "LOW")
     (receipt,) = delivered()
@@ -152,7 +152,7 @@ def test_the_address_goes_with_what_it_was_for(browser: Client, holder: DataHold
         decide(holder)
         confirmed(browser)
         delivered()
-        assert addresses_sweep() == 0, "one that is left after the erasure stays"
+        assert addresses_sweep() == 0, "an address left after the erasure is kept"
         assert HolderAddress.objects.get().confirmed_at is not None
 
 
@@ -164,7 +164,7 @@ def test_confirmations_are_few_and_an_address_that_nobody_confirms_is_deleted(br
     browser.post(TOLD, {"way": "mail", "email": "sixth@example.org"})
     assert delivered() == []
     assert "Too many confirmation emails were sent" in text(browser.get(TOLD))
-    assert HolderAddress.objects.get().email == "h4@example.org", "nothing is half done"
+    assert HolderAddress.objects.get().email == "h4@example.org", "the refused address was not stored"
     assert addresses_sweep() == 0
     HolderAddress.objects.update(left_at=timezone.now() - WAITS)
     assert addresses_sweep() == 1

@@ -115,7 +115,7 @@ def test_changes_by_sql_are_found(study: Study) -> None:
             assert [fault for fault in change_faults(study) if expected in fault], (table, column)
             transaction.set_rollback(True)
     sql("UPDATE consent_study SET delta = %s", 1e-3)
-    assert any(": delta differs from the record." in fault for fault in verified()), "the command finds it, too"
+    assert any(": delta differs from the record." in fault for fault in verified()), "the command finds it as well"
 
 
 def test_rows_changed_added_or_removed_past_the_record_are_found(study: Study) -> None:

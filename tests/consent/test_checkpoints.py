@@ -116,7 +116,7 @@ def test_a_decision_stays_under_every_checkpoint_that_follows(study, event, give
         assert (found.content["protection_level"], found.content["epsilon"]) == ("HIGH", 1.0)
         assert found.checkpoint.size == checkpoint.number
     checkpoint_state_store()
-    assert proof_of(event, second) == own_proof(event, second), "from what a worker keeps of the last checkpoint"
+    assert proof_of(event, second) == own_proof(event, second), "proof from the worker's cached checkpoint"
     earlier = client.verify_checkpoint(first.note, public)
     later = client.verify_extension(checkpoint_extension(second), earlier, public)
     assert (earlier.size, later.size) == (1, 2)
@@ -374,7 +374,7 @@ def test_it_is_made_and_mailed_once_a_day_however_often_the_task_runs(study: Stu
 
 def test_a_missing_file_of_the_second_place_is_written_and_a_changed_one_found(study, key, clock, tmp_path) -> None:
     made = signed(clock)
-    assert checkpoint_make(key=key) is None, "another process was faster"
+    assert checkpoint_make(key=key) is None, "another process made the checkpoint first"
     for path in (tmp_path / "2nd").iterdir():
         path.unlink()
     checkpoints_make()
@@ -461,6 +461,6 @@ def test_pages_and_a_command_give_proofs_of_decisions(study, holder, hanna, give
     assert found.content["entity_id"] == str(event.holder.public_id)
     give(holder, "LOW")
     later = browser.get(reverse("consent:receipt_proof", args=[study.slug, 2]))
-    assert later.status_code == 404, "it is under no checkpoint yet"
+    assert later.status_code == 404, "no checkpoint covers it yet"
     assert browser.get(file).json()["content"] == answer.json()["content"]
     assert as_(user_create("stranger")).get(file).status_code in (302, 404)

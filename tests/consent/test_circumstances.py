@@ -69,7 +69,7 @@ def at(clock: Clock, month: int, day: int, hour: int = 0, minute: int = 0) -> No
 def test_a_guardians_consent_counts_until_the_person_comes_of_age(study, holder, give: Decide, clock: Clock) -> None:
     give(holder, "HIGH")
     record(holder, "guardian")
-    assert not takes_part(holder), "the person's own consent ends where a guardian has to decide"
+    assert not takes_part(holder), "the person's own consent ends when a guardian has to decide"
     assert give(holder, "LOW").answered_by == "guardian"
     assert takes_part(holder)
     at(clock, 5, 31, 23)
@@ -77,10 +77,10 @@ def test_a_guardians_consent_counts_until_the_person_comes_of_age(study, holder,
     assert takes_part(holder)
     before = clock.now()
     clock.days_pass(2 / 24)
-    assert not takes_part(holder), "though nobody has recorded anything"
-    assert selectors.consent_state(study) != state, "a running vote looks again"
+    assert not takes_part(holder), "even though nothing was recorded"
+    assert selectors.consent_state(study) != state, "a vote in progress notices the change"
     assert selectors.holders_lapsed_since(study, before).tolist() == [holder.pk]
-    assert selectors.consent_snapshot(study, before).holders.tolist() == [holder.pk], "the past stays as it was"
+    assert selectors.consent_snapshot(study, before).holders.tolist() == [holder.pk], "earlier snapshots do not change"
     assert "another person decided" in str(holder_status(holder))
     handovers_record()
     assert not takes_part(holder)
@@ -95,7 +95,7 @@ def test_the_day_that_somebody_comes_of_age_begins_in_the_sites_zone(study, hold
     at(clock, 5, 31, 21, 59)
     assert takes_part(holder)
     record(holder, "guardian", date(2026, 6, 2))
-    assert takes_part(holder), "another day for the same guardian changes nothing else"
+    assert takes_part(holder), "a new end date for the same guardian keeps the consent"
     clock.days_pass(1)
     assert takes_part(holder)
     clock.days_pass(2 / 24 / 60)
@@ -110,7 +110,7 @@ def test_coming_of_age_ends_link_and_account_of_the_guardian(study, holder, hann
     (old,) = invitations_create(study=study, acting_user=None, pseudonyms=[Invited("P-9", "guardian", OF_AGE)])
     mails = Mail.objects.filter(kind="handed_over", user=hanna).count()
     at(clock, 6, 1, 1)
-    assert invitation_open(code=old.code, address="1.2.3.4") is None, "already before anybody has recorded it"
+    assert invitation_open(code=old.code, address="1.2.3.4") is None, "even before it is recorded"
     at(clock, 6, 2)
     handovers_record()
     handovers_record()
@@ -136,7 +136,7 @@ def test_the_study_says_what_death_and_incapacity_do(db, give, kind, setting, po
         give(holder, "HIGH")
     if kind == "incapable":
         record(holder, "proxy")
-        assert takes_part(holder) is (policy == "stands"), "the proxy decides again unless consents stand"
+        assert takes_part(holder) is (policy == "stands"), "the proxy must decide unless consents remain valid"
         assert give(holder, "AVERAGE").answered_by == "proxy"
         assert takes_part(holder)
     withdrawn = services.consent_withdraw(holder=holder, acting_user=None)
@@ -151,7 +151,7 @@ def test_an_ended_circumstance_does_not_return_by_itself(study, holder, give) ->
     record(holder, "died")
     record(holder, "person")
     assert not takes_part(holder)
-    assert "another person decided" in str(holder_status(holder)), "nobody is told that they have died"
+    assert "another person decided" in str(holder_status(holder)), "the page does not reveal the death"
     give(holder, "LOW")
     assert takes_part(holder)
 
@@ -169,7 +169,7 @@ def test_links_end_where_somebody_else_answers_and_stay_where_nobody_does(study,
 
 
 def test_impossible_values_are_refused(study, holder) -> None:
-    assert record(holder, "proxy") == record(holder, "proxy"), "the same is not recorded again"
+    assert record(holder, "proxy") == record(holder, "proxy"), "recording it again has no effect"
     factories.holder_create(study, "P-2")
     circumstance(study, "died", pseudonym="P-2")
     for pseudonym, kind, until, says in (
@@ -188,8 +188,8 @@ def test_impossible_values_are_refused(study, holder) -> None:
 def test_a_consent_counts_for_the_months_that_its_form_says(study, holder, give, clock: Clock) -> None:
     factories.form_publish(study, texts={"en": "A year."}, valid=Valid(months=12))
     event = give(holder, "LOW")
-    assert event.renew_by.isoformat().startswith("2027-01-02T00:00"), "the day a year later counts, too"
-    assert give(holder, "LOW") == event, "a second click"
+    assert event.renew_by.isoformat().startswith("2027-01-02T00:00"), "valid until the end of the same day a year later"
+    assert give(holder, "LOW") == event, "a second click has no effect"
     clock.days_pass(340)
     status = holder_status(holder)
     assert status.counts and status.asks
@@ -206,7 +206,7 @@ def test_a_consent_counts_for_the_months_that_its_form_says(study, holder, give,
 
 def test_a_consent_counts_until_the_day_that_its_form_says(study, holder, give, clock: Clock) -> None:
     factories.form_publish(study, texts={"en": "For ever."}, valid=Valid(until=date.max))
-    assert give(holder, "LOW").renew_by is None, "the last day of all is for good"
+    assert give(holder, "LOW").renew_by is None, "a consent that would end after the last date never ends"
     assert takes_part(holder)
     factories.form_publish(study, texts={"en": "Till spring."}, valid=Valid(until=date(2026, 3, 31)))
     give(holder, "LOW")
@@ -239,7 +239,7 @@ def test_a_decision_by_somebody_who_did_not_answer_is_found(study, holder, give,
     file.write_text("".join(export_json(study)))
     call_command("verify_consents", study.slug, file)
     assert '"kind": "proxy"' in file.read_text()
-    assert "Register." not in file.read_text(), "reasons name people"
+    assert "Register." not in file.read_text(), "reasons may contain names"
     asked = {"form": selectors.consent_form_in_force(study), "policy": selectors.policy_in_force(study)}
     ConsentEvent.append([ConsentEvent(study=study, holder=holder, kind="changed", level="HIGH", **asked)])
     with pytest.raises(CommandError, match="decision 2: person decided, but the record names proxy"):
@@ -261,7 +261,7 @@ def test_holders_of_an_ending_form_get_one_reminder(study, holder, hanna, give, 
     assert reminders_send() == 0
     give(holder, "LOW")
     clock.days_pass(timedelta(days=340).days)
-    assert reminders_send() == 1, "anew for the renewed one"
+    assert reminders_send() == 1, "the renewed consent gets its own reminder"
 
 
 def forgotten(study: Study, *acts: Callable[[], Any]) -> Lost:
@@ -285,9 +285,9 @@ def test_no_consent_by_the_link_of_a_person_who_no_longer_answered_counts(study,
     acts_apply(study, lost)
     assert holder.pk not in selectors.consent_snapshot(study).holders
     assert holder.pk in selectors.lapses_at(study, clock.now())
-    assert list(answerer_faults(study)) == [], "nobody knew when it was given, and it does not count"
+    assert list(answerer_faults(study)) == [], "it was not known then, so it is no fault"
     ConsentEvent.append([ConsentEvent.from_act(ConsentEvent.objects.get().as_act() | {"recorded_at": clock.now()})])
-    assert len(list(answerer_faults(study))) == 1, "of whoever decides so now somebody knows"
+    assert len(list(answerer_faults(study))) == 1, "it is known now, so it is a fault"
 
 
 def test_a_guardian_entered_anew_does_not_make_the_decisions_of_the_first_faults(study, holder, give) -> None:
@@ -298,7 +298,7 @@ def test_a_guardian_entered_anew_does_not_make_the_decisions_of_the_first_faults
     acts_apply(study, lost)
     assert list(answerer_faults(study)) == []
     assert answering_for(holder).until == date(2030, 1, 2)
-    assert Invitation.objects.filter(holder=holder, revoked_at=None).exists(), "who answers keeps their new link"
+    assert Invitation.objects.filter(holder=holder, revoked_at=None).exists(), "the new link remains valid"
     assert holder.pk in selectors.consent_snapshot(study).holders
     assert list(Circumstance.chain_faults(study.pk)) == []
 
@@ -353,7 +353,7 @@ def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, reading:
     guardian.cookies["django_language"] = language
     response = read(guardian, "study")
     chosen = {"en": "The limit you chose", "de": "die Sie gewählt haben"}[language]
-    assert chosen not in response, "the person may have, before somebody answered for them"
+    assert chosen not in response, "the person may have chosen it themselves earlier"
     guardian.post(reverse("consent:study", args=["digits"]), answer(reading))
     checked = read(guardian, "check")
     guardian.post(reverse("consent:decide", args=["digits"]), answer(reading, **SENT))
@@ -420,7 +420,7 @@ def test_a_guardian_is_asked_by_which_right_they_consent(guardian: Client, readi
     guardian.post(reverse("consent:study", args=["digits"]), answer(reading))
     page = guardian.get(check).text
     assert "parental responsibility" in page.lower()
-    assert "power of attorney" not in page, "that is a proxy's"
+    assert "power of attorney" not in page, "only a proxy can declare it"
     refused = guardian.post(decide, answer(reading))
     assert refused.status_code == 422
     assert "Say what gives you the right to decide." in refused.text
@@ -433,7 +433,7 @@ def test_a_guardian_is_asked_by_which_right_they_consent(guardian: Client, readi
     assert event.statement.startswith("I may decide about this person")
     receipt = guardian.get(reverse("consent:receipt", args=["digits", 2])).text
     assert "Parental responsibility" in receipt and "I may decide about this person" in receipt
-    assert "Anna" not in event.statement, "it outlives the pseudonym"
+    assert "Anna" not in event.statement, "the statement is kept after the pseudonym is erased"
     themself = link_opened(reading, "P-2")
     assert "asking for permission to learn from your records" in read(themself, "study")
     themself.post(reverse("consent:study", args=["digits"]), answer(reading))

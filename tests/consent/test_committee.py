@@ -87,7 +87,7 @@ def test_what_somebody_did_whose_account_is_gone_stands_and_counts() -> None:
     assert {"A report after six months.", "Stricter."} <= {entry.text for entry in history}
     services.quorum_set(study=study, acting_user=user_create("chris"), quorum=1)
     factories.policy_approve(study)
-    assert conditions_in_force(study) == [], "they were of the policy before"
+    assert conditions_in_force(study) == [], "conditions belong to the earlier policy"
 
 
 def test_member_with_a_conflict_of_interest_approves_nothing_in_that_study() -> None:
@@ -169,7 +169,7 @@ def test_chairs_get_one_mail_and_silence_decides_nothing(staffed: Study, clock: 
         EmailAddress.objects.create(user=user, email=f"{user}@example.org", verified=True, primary=True)
     policy, form = propose(staffed, 3, clock=clock), propose_form(staffed, 4, clock=clock)
     clock.days_pass(3)
-    assert overdue_mails_send() == 0, "the day itself still counts"
+    assert overdue_mails_send() == 0, "the day itself is not overdue"
     clock.days_pass(1)
     assert [overdue_mails_send(), overdue_mails_send()] == [2, 0]
     clock.days_pass(1)
@@ -192,7 +192,7 @@ def test_no_mail_is_sent_about_decided_corrected_or_closed(staffed: Study, clock
     committee = user_create("committee")
     correction = services.consent_form_correct(study=staffed, acting_user=committee, texts=texts)
     assert correction.answer_by is None
-    assert "14 days left" in text(as_("chair").get(url("committee", staffed))), "to object"
+    assert "14 days left" in text(as_("chair").get(url("committee", staffed))), "days left to object"
     clock.days_pass(30)
     assert overdue_mails_send() == 0
     propose_form(staffed, 1, clock=clock)

@@ -66,17 +66,17 @@ def test_wish_to_keep_records_is_on_record_and_they_can_be_erased_later() -> Non
     client, holder = invited(study)
     client.post(url("withdraw"), {"records": "keep"})
     assert not holders_waiting(study)
-    assert [row.kind for row in Disposal.objects.all()] == ["kept"], "the answer is on record"
+    assert [row.kind for row in Disposal.objects.all()] == ["kept"], "the answer is logged"
     assert "None of your records are stored here." in client.get(url("choice")).text
     assert ("They stay stored, as you asked, but are not") in client.get(
         reverse("consent:receipt", args=["digits", 2])
     ).text
     assert url("erase") in client.get(url("choice")).text
     assert "cannot be undone" in client.get(url("erase")).text
-    assert not holders_waiting(study), "reading changes nothing"
+    assert not holders_waiting(study), "opening the page changes nothing"
     client.post(url("erase"))
     assert holders_waiting(study) == {holder.pk}
-    assert "stored records must be erased" in client.post(url("erase"), follow=True).text, "in a second window"
+    assert "stored records must be erased" in client.post(url("erase"), follow=True).text, "from a second window"
     assert Disposal.objects.filter(kind=Disposal.Kind.ASKED).count() == 1
     records_erase(study.pk)
     page = client.get(url("choice")).text
@@ -88,7 +88,7 @@ def test_wish_to_keep_records_is_on_record_and_they_can_be_erased_later() -> Non
 def test_the_answer_on_the_other_way_out_is_carried_out() -> None:
     study = study_open()
     client, holder = invited(study)
-    assert client.post(url("erase")).headers["Location"] == url("choice"), "nobody who takes part erases in passing"
+    assert client.post(url("erase")).headers["Location"] == url("choice"), "participants must withdraw before erasing"
     assert not Disposal.objects.exists()
     client.post(url("study"), answer(study, "NONE"))
     assert 'name="records" value="erase"' in client.get(url("check")).text
@@ -123,7 +123,7 @@ def test_an_erasure_request_after_rejoining_erases_nothing(erased_before: bool) 
     assert "are being erased" not in page.text
     assert Disposal.objects.filter(kind=Disposal.Kind.ASKED).count() == int(erased_before)
     assert not holders_waiting(study)
-    assert "records were not erased, because" not in client.get(url("erase"), follow=True).text, "nothing was pressed"
+    assert "records were not erased, because" not in client.get(url("erase"), follow=True).text, "no button was pressed"
 
 
 def test_records_that_are_to_stay_are_not_erased_for_an_earlier_withdrawal() -> None:
@@ -160,8 +160,8 @@ def test_links_of_a_closed_study_lead_to_a_page_that_says_so() -> None:
         page = stranger.get(reverse("closed"))
         assert page.status_code == 410
         assert "This study is closed" in page.text and "study@example.org" in page.text
-        assert stranger.get(url("study")).status_code == 302, "it opens nothing"
-    assert not DataHolder.objects.filter(pseudonym__startswith="new-").exists(), "nobody new is made"
+        assert stranger.get(url("study")).status_code == 302, "the link does not work"
+    assert not DataHolder.objects.filter(pseudonym__startswith="new-").exists(), "no new holder is created"
     assert Client().get(reverse("closed")).headers["Location"] == reverse("join")
     assert client.get(url("study")).status_code == 410
     page = client.get(url("choice")).text

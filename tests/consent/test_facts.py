@@ -59,7 +59,7 @@ def test_a_study_opens_only_with_complete_information(db: None) -> None:
     page = as_("olga").get(reverse("staff:consent_form_new", args=[study.slug])).text
     for name in UNSAID:
         field = {"without_recipients": "recipients", "without_officer": "data_protection_officer"}.get(name, name)
-        assert f'/studies/digits/edit/?field={field}#id_{field}"' in page, "the list leads to where it is entered"
+        assert f'/studies/digits/edit/?field={field}#id_{field}"' in page, "the list links to the field"
         assert f'id="id_{field}"' in as_("olga").get(f"/studies/digits/edit/?field={field}").text
     for name, label in UNSAID.items():
         services.study_update(study=study, **factories.FACTS | {name: False if name.startswith("without") else ""})
@@ -148,7 +148,7 @@ def test_the_promised_last_day_only_comes_earlier_and_the_contact_just_changes(d
             factories.form_publish(study, TYPO, Renewal.REQUIRED, facts=facts_of(study) | {"retention_until": later})
     factories.form_publish(study, TYPO, facts=facts_of(study) | {"contact": "new@example.org"})
     study.refresh_from_db()
-    assert study.contact == "new@example.org", "without a new consent"
+    assert study.contact == "new@example.org", "no new consent is needed"
 
 
 def test_a_small_correction_is_announced_and_comes_into_force_by_itself(study, give, clock) -> None:

@@ -293,9 +293,9 @@ class History:
                 charges = np.full(len(snapshot), cost)
                 release_record(study=self.study, charges=charges, limits=limits, **fields)
         except LimitExceeded:
-            assert too_much, "the vote was refused though everybody could afford it"
+            assert too_much, "the vote was refused although everyone could afford it"
             return
-        assert not too_much, "rule 3: somebody was charged more than they were promised"
+        assert not too_much, "rule 3: someone was charged more than promised"
         for n in promises:
             self.naive.spent[n] += cost
 

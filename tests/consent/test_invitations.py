@@ -90,13 +90,13 @@ def test_no_one_is_invited_twice_unless_their_code_is_to_be_replaced(study, hold
     assert invite(study, "P-2") == []
     assert not DataHolder.objects.filter(pseudonym__startswith="new-").exists()
     opened = [invitations.invitation_open(code=open_place.code, address=HERE) for _ in range(2)]
-    assert opened[0] == opened[1] and opened[0].holder.pseudonym.startswith("new-"), "one place, one new holder"
+    assert opened[0] == opened[1] and opened[0].holder.pseudonym.startswith("new-"), "one code, one new holder"
     (second,) = invite(study, "P-2", replace=True)
     assert invitations.invitation_open(code=first.code, address=HERE) is None
     assert invitations.invitation_open(code=second.code, address=HERE) == second.invitation
     answer = join(client, first.spelled)
     assert answer.status_code == 422 and "This invitation doesn" in answer.text
-    assert f'value="{first.spelled}"' in answer.text, "what was typed stays"
+    assert f'value="{first.spelled}"' in answer.text, "the form keeps the typed code"
     with pytest.raises(ValidationError, match="201 characters"):
         invite(study, "P" * 201)
 
@@ -141,7 +141,7 @@ def test_the_link_alone_suffices_to_decide_look_up_change_and_withdraw(client, s
     assert events(invited.invitation.holder) == [("given", "HIGH"), ("changed", "LOW"), ("withdrawn", "")]
     assert set(ConsentEvent.objects.values_list("recorded_by", flat=True)) == {None}
     elsewhere = Client().get(link(invited.code))
-    assert elsewhere.url == reverse("consent:choice", args=[study.slug]), "it opens again, in a year and elsewhere"
+    assert elsewhere.url == reverse("consent:choice", args=[study.slug]), "it works a year later elsewhere"
 
 
 def test_a_link_begins_a_session_that_ends_by_leaving_or_with_the_link(client, study, invited, hanna, give) -> None:
@@ -153,7 +153,7 @@ def test_a_link_begins_a_session_that_ends_by_leaving_or_with_the_link(client, s
     choice = reverse("consent:choice", args=[study.slug])
     give(factories.holder_create(factories.study_open("other"), "P-9"), "LOW")
     give(factories.holder_create(study, "P-2"), "LOW")
-    assert client.get(reverse("consent:study", args=["other"])).status_code == 404, "it reaches one holding"
+    assert client.get(reverse("consent:study", args=["other"])).status_code == 404, "it gives access to one study only"
     assert "You have not decided yet" in page(client, "choice", study)
     assert "Study other" not in client.get(reverse("consent:my_studies")).text
     client.post(reverse("leave"))
@@ -211,7 +211,7 @@ def test_an_account_needs_a_link_an_address_and_a_good_password_twice(client, st
         assert answer.status_code == 422 and says in answer.text
     assert not User.objects.filter(username__contains="hanna").exists()
     factories.holder_create(study, "P-2", user=user_create("hanna@example.org"))
-    assert "already decides" in take_account(client).text, "for one holder of a study"
+    assert "already decides" in take_account(client).text, "an account decides for one holder per study"
 
 
 def test_a_mail_that_went_astray_confirms_nothing(client: Client, study: Study, invited: IssuedInvitation) -> None:
@@ -239,10 +239,10 @@ def test_an_existing_account_needs_its_password_and_second_factor(client: Client
     factor = take_account(client).url
     assert factor.startswith(reverse("mfa_authenticate"))
     assert "_auth_user_id" not in client.session
-    assert DataHolder.objects.get().user is None, "whoever knows the password alone gets nothing"
+    assert DataHolder.objects.get().user is None, "the password alone is not enough"
     other = factories.holder_create(invited.invitation.study, "P-9", user=theirs)
     client.post(factor, {"code": next(codes)})
-    assert DataHolder.objects.exclude(pk=other.pk).get().user is None, "the account decides for somebody else since"
+    assert DataHolder.objects.exclude(pk=other.pk).get().user is None, "the account now decides for someone else"
     other.delete()
     client = Client()
     client.get(link(invited.code))
@@ -304,7 +304,7 @@ def test_a_steward_sees_who_has_not_answered_reminds_them_and_has_a_page_of_each
         assert "Correct the address" in text(steward.post(one, follow=True))
     assert "1 letter came back" in text(steward.get(url("letters", study)))
     assert Invitation.objects.filter(returned_by__username="stella").count() == 1
-    assert steward.get(reminders).context["now"] == 1, "it does not count as sent"
+    assert steward.get(reminders).context["now"] == 1, "a returned letter does not count as sent"
     assert "has answered, or has an account" not in text(steward.get(reminders))
     (silent,) = invite(study, "P-1", replace=True)
     assert "came back." not in text(steward.get(url("letters", study))) and steward.get(reminders).context["now"] == 0
@@ -314,7 +314,7 @@ def test_a_steward_sees_who_has_not_answered_reminds_them_and_has_a_page_of_each
     assert "P-1" in (found := steward.get(listed, {"answered": "no"}).text) and "P-2" not in found
     search = reverse("staff:people_search", args=[study.slug])
     answer = steward.post(search, {"page": "invitations", "name": "p-1", "answered": "no"})
-    assert "p-1" not in answer.url, "names stand in no address"
+    assert "p-1" not in answer.url, "URLs contain no names"
     found = steward.get(answer.url)
     assert "P-1" in found.text and 'value="p-1"' in found.text
     assert steward.get(f"{answer.url}&format=csv").getvalue().count(b"P-1,") == 2
@@ -381,13 +381,13 @@ def test_earlier_codes_and_those_of_an_earlier_key_keep_working(study: Study, in
     (fault,) = join(Client(), invited.spelled[:-1] + "u").context["form"].errors["code"]
     assert fault.startswith("Group 4 ")
     settings.SIGNING_KEY_FALLBACKS = []
-    assert join(Client(), invited.code).status_code == 422, "a copy of the hashes is no help without the key"
+    assert join(Client(), invited.code).status_code == 422, "stolen hashes are useless without the key"
 
 
 def test_guesser_has_to_wait_and_the_wait_tells_nothing(client, invited, clock, settings, caplog) -> None:
     settings.INVITATION_TRIES = 3
     for _ in range(4):
-        assert client.get(link(invited.code)).url != reverse("join"), "a right code is no wrong try"
+        assert client.get(link(invited.code)).url != reverse("join"), "a correct code is no failure"
     for code in ("a" * 32, "nonsense", "a" * 32):
         assert join(client, code).status_code == 422
     for code in ("a" * 32, invited.code):
@@ -412,7 +412,7 @@ def test_guessing_passwords_and_addresses_of_accounts_is_limited(client, invited
         assert take_account(client, *tried).status_code == 422
     assert take_account(client).status_code == 429
     sent = {"login": "hanna@example.org", "password": factories.PASSWORD}
-    assert (client.post("/sign-in/", sent).status_code == 429) is known, "like signing in"
+    assert (client.post("/sign-in/", sent).status_code == 429) is known, "limited like sign-ins"
 
 
 def test_addresses_and_codes_are_not_kept_and_old_tries_are_deleted(invited, clock, settings) -> None:
@@ -450,7 +450,7 @@ def test_many_are_invited_at_once_with_lists_and_letters_in_parts(steward: Clien
     assert (answer.status_code, answer.context["made"]) == (200, people)
     assert Invitation.objects.filter(study=study).count() == people
     addresses = re.findall(r'href="data:text/csv;charset=utf-8,([^"]+)"', answer.text)
-    assert all(len(address) < 2_000_000 for address in addresses), "browsers take no longer one"
+    assert all(len(address) < 2_000_000 for address in addresses), "browsers refuse longer URLs"
     rows = [row for address in addresses for row in csv.DictReader(io.StringIO(unquote(address)))]
     assert [row["pseudonym"] for row in rows] == [f"P-{number:05}" for number in range(people)]
     codes = {code_hashes(row["code"])[0] for row in rows}
