@@ -67,7 +67,7 @@ def test_a_holder_reads_the_text_in_each_language(study: Study, holder: DataHold
     client.cookies["django_language"] = "de"
     html = client.get(path).text
     assert "<h1>Studie Ziffern</h1>" in html and "<title>Studie Ziffern" in html and "Étude" not in html
-    assert '<span lang="en">Learn to read handwritten digits.</span>' in html, "there is no German of it"
+    assert '<span lang="en">Learn to read handwritten digits.</span>' in html, "the text has no German translation"
 
 
 def test_after_a_decision_translations_can_be_added_and_not_changed(study: Study, holder: DataHolder) -> None:
@@ -121,7 +121,7 @@ def test_readers_choose_a_variant_and_the_main_text_stays_binding(reader: Client
     main = page(reader)
     assert "<p>We ask.</p>" in main
     assert '<a href="?text=en-x-easy" lang="en-x-easy" hreflang="en-x-easy">English, easy to read</a>' in main
-    assert main.index("?text=en-x-easy") < main.index("<p>We ask.</p>"), "before the text"
+    assert main.index("?text=en-x-easy") < main.index("<p>We ask.</p>"), "the choice is above the text"
     assert "This text is meant to help you understand" not in main
     easy = page(reader, text="en-x-easy")
     assert '<div class="prose" lang="en"><p>We ask you. Short.</p>' in easy
@@ -148,6 +148,6 @@ def test_it_is_recorded_which_text_was_read(reader: Client, varied: Study) -> No
     rows = list(exports.decisions(varied))
     assert [row["text_read"] for row in rows] == ["", "en-x-easy"] and exports.export_faults(varied, rows) == []
     read = reader.get(reverse("consent:receipt_text", args=["digits", 2])).text
-    assert "We ask you. Short." in read, "what was read then"
+    assert "We ask you. Short." in read, "the text that was read at the time"
     assert services.consent_withdraw(holder=event.holder, acting_user=None).text_read == ""
     assert list(ConsentEvent.chain_faults(varied.pk)) == []

@@ -59,7 +59,7 @@ def test_a_letter_has_all_that_one_of_an_institution_has(study: Study, issued: I
     assert document["date"] and document["reference"].endswith("P-1") and document["qr"].startswith("<svg")
     again = letter_context(study, LetterWritten(issued, "en", "renewal"), letterhead_of(study), date(2031, 5, 4))
     assert again["paragraphs"][0].startswith("In this study a consent is valid only for a limited time."), (
-        "why it is sent"
+        "the reason for the letter"
     )
     assert again["paragraphs"][-1] == "Please answer by 4 May 2031. You can also answer later."
 
@@ -74,7 +74,7 @@ def test_the_institutions_words_take_the_place_of_the_sites_on_record(study: Stu
     assert document["paragraphs"] == ["First.", markup, "Your treatment does not depend on it."]
     assert document["salutation"] == "Dear Sir or Madam,"
     letter = LetterWritten(issued, "en", "", "#[a]\n= b")
-    assert letters_pdf(study, [letter]).startswith(b"%PDF"), "what looks like markup is words"
+    assert letters_pdf(study, [letter]).startswith(b"%PDF"), "markup is printed as text"
     change = ConfigurationChange.objects.filter(model="consent.letterhead").latest("sequence")
     assert change.after["texts"] == {"en": kept} and list(change_faults(study)) == []
     Letterhead.objects.filter(pk=head.pk).update(texts={"en": {"closing": "Mine"}})
@@ -155,7 +155,7 @@ def test_a_receipt_is_a_letter_with_before_and_now_and_its_digests_on_a_page_of_
     assert "withdraw at any time, without giving a reason" in document["changing"]
     assert "at most 56 in 100 at most 65 in 100" in words(document["columns"])
     widths = [[cell.get("columns", 1) for cell in row] for row in rows_of(document["columns"])]
-    assert widths == [[1, 1], [2], [1, 1], [2], [1, 1]], "before and now stand below their names"
+    assert widths == [[1, 1], [2], [1, 1], [2], [1, 1]], "old and new are below their headings"
     first = {name: value for name, value in document.items() if name not in ("digests", "details")}
     assert not re.search("[0-9a-f]{64}", str(first)) and document["digests"] == receipt_digests(event)
     assert [value for _term, value in receipt_digests(event)] == [event.form.digest, receipt_number(event.hash)]

@@ -72,7 +72,7 @@ def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, hol
         ["Average protection", "2", "0.502", "60", "70"],
         ["Low protection", "3", "0.719", "65", "77"],
     ]
-    assert "ε" not in re.sub(r"<details>.*?</details>", "", response.text, flags=re.DOTALL), "it is for experts"
+    assert "ε" not in re.sub(r"<details>.*?</details>", "", response.text, flags=re.DOTALL), "only experts see ε"
 
 
 def test_every_number_of_guesses_stands_with_its_condition(browser: Client, holder: DataHolder, give: Decide) -> None:
@@ -141,7 +141,7 @@ def test_the_first_answer_to_a_check_question_is_kept_and_private(browser: Clien
     data = {"csrfmiddlewaretoken": csrf, "question": "odds", "answer": "0"}
     CheckAnswers.objects.all().delete()
     assert browser.post(url("check_answer", holder.study), data).status_code == 204
-    assert not CheckAnswers.objects.exists(), "a closed study keeps none"
+    assert not CheckAnswers.objects.exists(), "a closed study stores no answers"
 
 
 def test_no_place_among_the_answers_is_always_the_right_one(study: Study) -> None:
@@ -150,8 +150,8 @@ def test_no_place_among_the_answers_is_always_the_right_one(study: Study) -> Non
 
     holders = [factories.holder_create(study, f"P-{n}") for n in range(30)]
     places = [right_places(holder) for holder in holders]
-    assert [sum(each) for each in places] == [2] * 30, "two first, two second, for everybody"
-    assert all({each[n] for each in places} == {0, 1} for n in range(4)), "and differently for different people"
+    assert [sum(each) for each in places] == [2] * 30, "two first and two second for everyone"
+    assert all({each[n] for each in places} == {0, 1} for n in range(4)), "different for different people"
     assert places == [right_places(holder) for holder in holders], "the same each time"
 
 
@@ -210,14 +210,14 @@ def test_holder_asked_again_reads_changes_since_their_consent(browser, holder, g
         page = text(browser.get(url(name, holder.study)))
         assert "You agreed to version 1. Version 3 differs in these lines: added: And much more." in page
         changed = page[page.index("these lines:") :]
-        assert "read handwriting" not in changed[:80], "what is the same is left out"
+        assert "read handwriting" not in changed[:80], "unchanged text is left out"
     submit(browser, "decide", holder, "HIGH")
     assert "differs in these lines" not in text(browser.get(url("choice", holder.study)))
 
 
 def test_withdrawing_takes_one_page_and_one_click(browser: Client, holder: DataHolder, give: Decide) -> None:
     path = url("withdraw", holder.study)
-    assert browser.get(path).url == url("choice", holder.study), "there is nothing to withdraw yet"
+    assert browser.get(path).url == url("choice", holder.study), "nothing to withdraw yet"
     give(holder, "HIGH")
     page = browser.get(path)
     assert "Results released before that cannot be taken back" in text(page)

@@ -78,7 +78,7 @@ def test_weaker_protection_on_paper_needs_its_own_box(study: Study) -> None:
         "pseudonym,level,form_version,signed_on,evidence,weaker\n"
         "P-1,LOW,1,2026-01-03,a.pdf,\nP-2,LOW,1,2026-01-03,a.pdf,no\nP-3,LOW,1,2026-01-03,a.pdf,yes\n"
     )
-    assert record(study, *paper_list_read(text.encode())) == 3, "no error tells who was promised more"
+    assert record(study, *paper_list_read(text.encode())) == 3, "no error reveals who was promised more"
     first, second, _third = study.holders.order_by("pseudonym")
     assert events(first) == [("given", "HIGH"), ("changed", "HIGH")]
     assert events(second)[-1] == ("changed", "LOW")
@@ -110,7 +110,7 @@ def test_newer_decisions_stand(study: Study, give: Decide) -> None:
     record(study, row("P-2", day=5))
     with pytest.raises(PaperError, match="newer decision on 2026-01-05"):
         record(study, row("P-2", day=5))
-    assert len(selectors.consent_snapshot(study)) == 0, "the version that was signed is not in force any more"
+    assert len(selectors.consent_snapshot(study)) == 0, "the signed version is no longer in force"
     assert holder_status(study.holders.get(pseudonym="P-2")).counts is False
 
 

@@ -44,8 +44,8 @@ def test_pages_say_before_and_now_in_odds(high: DataHolder, hanna: User) -> None
         assert "Which of two records is yours? at most 61 in 100 at most 70 in 100" in page
         assert "You can keep what you were promised." in page
         sentence = "This remains valid. For people who decide now, this level means at most 60 times in 100." in page
-        assert sentence is (name == "choice"), "the study page says it in the table, and not twice"
-    assert "up to 4 times (average) or 12 times (low)" in page, "an answer more changes none of the others"
+        assert sentence is (name == "choice"), "the study page says it only in the table"
+    assert "up to 4 times (average) or 12 times (low)" in page, "one more answer does not change the others"
 
 
 def test_nothing_weaker_counts_without_a_separate_yes(high: DataHolder, hanna: User) -> None:
@@ -83,8 +83,8 @@ def test_a_service_weakens_nothing_without_the_argument(high: DataHolder) -> Non
     with pytest.raises(ValidationError, match="agree to it separately"):
         services.consent_give(holder=high, level="HIGH", form=form, acting_user=None)
     services.consent_keep(holder=high, epsilon=1.0, form=form, acting_user=None)
-    assert epsilon_of(high) == 1, "who returns has their earlier promise"
-    assert [row["policy_version"] for row in decisions(high.study)] == [1, None, 2], "no export tells a kept promise"
+    assert epsilon_of(high) == 1, "people who return keep their earlier promise"
+    assert [row["policy_version"] for row in decisions(high.study)] == [1, None, 2], "no export reveals a kept promise"
 
 
 def test_an_answer_from_another_tab_is_not_taken_for_a_promise_that_is_gone(high: DataHolder, hanna: User) -> None:
@@ -103,7 +103,7 @@ def test_mails_say_what_every_level_meant_before(high: DataHolder, hanna: User) 
         body = mail_render(Mail(user=hanna, kind=kind, study=high.study, about=str(about))).body
         assert "high protection: before at most 56 times in 100, now at most 60 times in 100" in body
         assert "high protection: before at most 61 times in 100, now at most 70 times in 100" in body
-        assert "If two answers are equally likely beforehand" in body, "odds are told with their condition"
+        assert "If two answers are equally likely beforehand" in body, "odds are given with their condition"
         assert "It becomes weaker only if they agree to exactly" in body
     assert [change.now.right_guesses for change in level_changes(high.study)] == [60, 68, 80]
 
@@ -137,7 +137,7 @@ def test_a_yes_to_another_promise_gives_up_none_that_was_lost(study: Study, hold
     since = give(holder, "LOW")
     assert since.epsilon_before == 3 and since.recorded_at > lost.recorded_at
     _decisions_apply([lost])
-    assert epsilon_of(holder) == 1, "the yes was to 3, and what was promised was 1"
+    assert epsilon_of(holder) == 1, "they accepted 3, but 1 was promised"
     assert list(selectors.promise_faults(study)) == []
 
 
@@ -153,10 +153,10 @@ def test_the_committee_sees_counts_from_released_numbers_alone(study: Study, giv
     shown = text(carla.post(page, values))
     assert "About 1,302 people would be asked to accept a weaker promise." in shown
     give(factories.holder_create(study, "one more"), "HIGH")
-    assert text(carla.post(page, values)) == shown, "consents are not looked at"
+    assert text(carla.post(page, values)) == shown, "consents are ignored"
     services.epsilon_policy_approve(policy=policy, acting_user=user_create("conrad"))
     form = factories.form_propose(study, {"en": "More."})
     page = text(carla.get(reverse("staff:consent_form_proposal", args=[study.slug, form.sequence])))
-    assert "About 1,302 people would be asked to accept a weaker promise." in page, "a form that asks again, too"
+    assert "About 1,302 people would be asked to accept a weaker promise." in page, "also for a form that asks again"
     head_counts_draw(study=study, acting_user=olga)
     assert people_promised_more(study, policy).sigma > 0

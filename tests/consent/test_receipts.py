@@ -102,7 +102,7 @@ def test_the_json_follows_the_standards_parts(browser: Client, study: Study, hol
     assert record["events"][0]["extension"]["epsilon"] == 1.0
     assert record["events"][1]["extension"]["right_guesses_in_100"] == 65
     first = browser.get(url("receipt_json", study, 1)).json()["consent_record"]
-    assert first["events"] == record["events"][:1], "it knows nothing of later decisions"
+    assert first["events"] == record["events"][:1], "the receipt contains no later decisions"
 
 
 @pytest.mark.parametrize(("language", "title"), [("en", "手書き"), ("de", "Zażółć – ε, Ж, “x” ≤ ß # *not* markup")])
@@ -163,7 +163,7 @@ def levels_that_fit(between: ConsentEvent, after: ConsentEvent, before_hash: str
 def test_two_receipts_do_not_tell_the_level_of_who_decided_in_between(study: Study, give: Decide) -> None:
     levels, make = {"before": "HIGH", "between": "LOW", "after": "HIGH"}, factories.holder_create
     before, between, after = (give(make(study, name, user=user_create(name)), levels[name]) for name in levels)
-    assert list(levels_that_fit(between, after, before.hash, after.hash)) == ["LOW"], "hashes tell it"
+    assert list(levels_that_fit(between, after, before.hash, after.hash)) == ["LOW"], "the hashes reveal the level"
 
     def numbers(event: ConsentEvent) -> set[str]:
         """All that could be a hash, in everything that a holder may take away."""
@@ -266,10 +266,10 @@ def test_nothing_tells_an_auditor_one_persons_choice(decided: Study, kind: str) 
     rows = result[result.index('"decisions"') :] if kind == "json" else result
     for event in ConsentEvent.chain(decided.pk):
         for secret in (event.holder.pseudonym, event.hash, event.recorded_at.isoformat()):
-            assert secret not in result, "against a hash every level could be tried"
+            assert secret not in result, "a hash would allow trying every level"
     assert not any(level in rows for level in Level.values)
     for name, role in (("olga", Role.STEWARD), ("carla", Role.COMMITTEE)):
-        assert as_(member(decided, name, role)).get(ADDRESS + kind).status_code == 403, "it is for auditors"
+        assert as_(member(decided, name, role)).get(ADDRESS + kind).status_code == 403, "only auditors may see it"
 
 
 def test_chains_of_questions_can_be_recomputed_from_the_file(decided: Study) -> None:

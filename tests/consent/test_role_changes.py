@@ -97,7 +97,7 @@ def test_a_role_needs_an_entitled_proposer_and_a_second_person(study: Study, cha
                 assert roles_of(user) == {role}
                 continue
             assert give(study, user, role, acting) is None
-            assert give(study, user, role, acting) is None, "and waits once"
+            assert give(study, user, role, acting) is None, "only one pending proposal"
             assert roles_of(user) == set()
             confirm(study, second)
             assert roles_of(user) == {role}
@@ -293,7 +293,7 @@ def test_a_superuser_founds_what_nobody_watches_and_no_more() -> None:
     )
     assert not services.membership_remove(membership=user_create("aud").memberships.get(), acting_user=root)
     user_create("second root", is_superuser=True)
-    assert roles_of(appoint(study, "otto", "operator", root)) == set(), "now somebody could confirm it"
+    assert roles_of(appoint(study, "otto", "operator", root)) == set(), "someone could confirm it now"
     page = as_(root).get(reverse("staff:role_change", args=[study.slug, latest(study).sequence]))
     assert "Give up your own role" in page.text
     rehearsal = rehearsal_with_table("dry")
@@ -380,7 +380,7 @@ def test_an_account_changed_in_the_admin_counts_as_no_second_person(watched: Stu
     factories.holder_create(watched, "hers", user=hanna)
     client.post(reverse("admin:auth_user_password_change", args=[hanna.pk]), words)
     assert AccountChange.objects.filter(user=hanna, kind="changed", changed_by=root).exists()
-    assert "hanna" not in client.get(reverse("staff_accounts")).text, "a holder, whom no list of staff names"
+    assert "hanna" not in client.get(reverse("staff_accounts")).text, "a holder is in no list of staff"
 
 
 def test_a_role_that_one_person_gave_alone_makes_no_second_person(watched: Study) -> None:
@@ -457,7 +457,7 @@ def test_two_roles_add_up_and_list_a_study_once(study: Study, holder, hanna: Use
     assert hanna.has_perm("training.propose_run", study)
     assert hanna.has_perm("consent.approve_epsilonpolicy", study)
     assert list(studies_with_permission(hanna, "consent.view_dashboard")) == [study]
-    assert hanna.has_perm("consent.view_dashboard", holder), "of an object as in its study"
+    assert hanna.has_perm("consent.view_dashboard", holder), "same permission as in the object's study"
 
 
 def test_strangers_holders_and_closed_accounts_may_nothing_and_superusers_all(study, holder, hanna) -> None:

@@ -35,7 +35,7 @@ def test_a_new_policy_never_weakens_an_old_promise(clock, study, give) -> None:
     factories.policy_approve(study, 0.5, 1, 1.5)
     assert (epsilon_of(first), epsilon_of(second)) == (0.5, 1), "a smaller one applies at once"
     factories.policy_approve(study, 3, 4, 5)
-    assert (epsilon_of(first), epsilon_of(second)) == (0.5, 1), "and stays when a larger one follows"
+    assert (epsilon_of(first), epsilon_of(second)) == (0.5, 1), "and remains when a larger one follows"
     assert selectors.epsilons_since(study, since)["HIGH"] == 0.5
     give(third, "AVERAGE")
     assert epsilon_of(third) == 4, "a smaller one from before the consent does not count"
@@ -105,7 +105,7 @@ def test_the_renewal_of_a_form_decides_which_consents_count(study, holder, give,
     status = holder_status(holder)
     assert (status.renewal, status.counts) == (None if is_new is None else form, is_new is not False)
     latest = factories.form_publish(study, {"en": "More, better said."}, renewal="not_asked")
-    assert (len(selectors.consent_snapshot(study)) == 1) == takes_part, "a later optional form revives nothing"
+    assert (len(selectors.consent_snapshot(study)) == 1) == takes_part, "a later optional form does not restore consent"
     assert (holder_status(holder).renewal, holder_status(holder).counts) == (
         None if is_new is None else latest,
         takes_part,
@@ -115,7 +115,7 @@ def test_the_renewal_of_a_form_decides_which_consents_count(study, holder, give,
     assert holder_status(holder).renewal is None
     services.consent_withdraw(holder=holder, acting_user=None)
     factories.form_publish(study, {"en": "Yet more."}, renewal=renewal)
-    assert holder_status(holder).renewal is None, "nobody who withdrew is asked again"
+    assert holder_status(holder).renewal is None, "people who withdrew are not asked again"
 
 
 def test_a_form_sets_consents_aside_from_its_moment_on(clock: Clock, db: None, give: Decide) -> None:

@@ -34,7 +34,7 @@ def test_each_decision_is_recorded_once_as_what_it_is(study: Study, holder: Data
     event = give("HIGH")
     assert (event.form, event.policy) == (form, selectors.policy_in_force(study))
     assert (event.recorded_by_id, event.channel) == (hanna.pk, ConsentEvent.Channel.FORM)
-    assert give("HIGH") == event, "what stands is not recorded again"
+    assert give("HIGH") == event, "an unchanged decision is not recorded again"
     give("LOW")
     for _ in range(2):
         services.consent_refuse(holder=holder, acting_user=None, form=form)
@@ -196,7 +196,7 @@ def test_look_alikes_are_found_in_parts(study: Study, monkeypatch: pytest.Monkey
     services.holders_register(study=study, pseudonyms=["P-1", "p1", "Q-2"])
     names = ["R-1", "Q-2", "q2", "R-3", "S-4", "R-3", "r03", "S-4"]
     assert pseudonyms.look_alikes_in(study, names) == [("Q-2", "q2"), ("R-3", "r03")]
-    assert pseudonyms.look_alikes_in(study, ["P-1", "p1", "Q-2"]) == [], "nobody is new"
+    assert pseudonyms.look_alikes_in(study, ["P-1", "p1", "Q-2"]) == [], "no new pseudonyms"
 
 
 @pytest.mark.django_db

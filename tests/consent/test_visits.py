@@ -98,15 +98,15 @@ def test_ticked_answers_are_kept_for_a_month_or_until_the_decision(postponed, st
     assert postponed.get(url("export", study)).json()["ticked_to_decide_later"]["choice"] == "LOW"
     clock.days_pass(29)
     postponed = postponed if device == "same" else Client()
-    assert "checked" not in again(postponed, codes[1]).text, "for nobody else"
+    assert "checked" not in again(postponed, codes[1]).text, "hidden from other holders"
     page = again(postponed, codes[0])
-    assert page.request["PATH_INFO"] == url("study", study), "there is everything to read"
+    assert page.request["PATH_INFO"] == url("study", study), "the page with the full text"
     assert 'value="LOW" required checked' in page.text
     assert 'id="id_talked" checked' in postponed.get(url("check", study)).text
     postponed.post(url("study", study), {**ANSWER, "choice": "LOW", "text": "en"})
     postponed.post(url("decide", study), {**ANSWER, "choice": "LOW"})
     assert ConsentEvent.objects.get().level == "LOW"
-    assert "checked" not in postponed.get(url("study", study)).text, "it is forgotten once they have decided"
+    assert "checked" not in postponed.get(url("study", study)).text, "the draft is deleted after the decision"
 
 
 @pytest.mark.parametrize("change", [lambda study: factories.policy_approve(study, 2, 4, 8), ask_anew])
@@ -199,7 +199,7 @@ def test_a_late_erasure_is_requested_again(late, study, codes, clock, meanwhile:
     shown = again(late, codes[0])
     assert shown.redirect_chain[-1][0] == url("erase", study)
     assert "Nothing has been erased yet, because your" in shown.text
-    assert erasure_state(holder).requested_at is None, "opening a link changes nothing"
+    assert erasure_state(holder).requested_at is None, "opening the link has no effect"
     assert "Nothing has been erased yet, because your" not in late.get(url("erase", study)).text
     late.post(url("erase", study))
     assert erasure_state(holder).requested_at is not None

@@ -69,7 +69,7 @@ def test_a_message_is_signed_so_that_the_client_knows_it(study: Study, receiver:
     stored = WebhookDelivery.objects.get()
     assert (stored.state, stored.status, stored.tries, stored.fault) == ("sent", 204, 1, "")
     webhooks_deliver()
-    assert len(receiver.received) == 1, "what arrived is not sent again"
+    assert len(receiver.received) == 1, "a delivered message is not sent again"
 
     for changed, also, secret, words in (
         (body + b" ", {}, new.secret, "changed"),
