@@ -119,9 +119,9 @@ def test_all_studies_of_a_person_together_stay_within_the_ceiling(settings, pair
     for study in pair:
         assert run_ask(run_start(study, **fields)).status != Run.Status.FAILED
     one, two = pair
-    assert 0.5 * CAP < spent(one) <= CAP, "else this test shows nothing"
+    assert 0.5 * CAP < spent(one) <= CAP, "otherwise the test shows nothing"
     assert spent(one) + spent(two) <= settings.PERSON_CEILING
-    assert max(others_spent(two)) > 0.5 * CAP > spent(two), "who has no account is asked as ever"
+    assert max(others_spent(two)) > 0.5 * CAP > spent(two), "people without an account are still asked"
     for study in pair:
         assert list(study_faults(study)) == []
 
@@ -183,7 +183,7 @@ def test_what_is_drawn_in_the_middle_of_a_vote_leaves_room_for_the_rest_of_the_v
     while vote_batch(run):
         run.refresh_from_db()
     assert run.labels == 8 and 0.5 * CAP * (1 - 1e-4) < spent(two) <= with_ceiling
-    assert min(others_spent(two)) > with_ceiling, "who has no account is counted beside the vote"
+    assert min(others_spent(two)) > with_ceiling, "people without an account are counted too"
     for study in pair:
         assert list(study_faults(study)) == []
 
@@ -236,7 +236,7 @@ def test_a_share_that_another_study_opens_counts_from_the_next_batch_on(settings
         share_grant(study=two, subject=other, purpose="run", share=1.0, acting_user=None)
         share_open(study=two, subject=other)
     commit(run)
-    assert spent(one) == 0 < max(others_spent(one)), "charged from a batch that had begun before"
+    assert spent(one) == 0 < max(others_spent(one)), "charged from a batch that began earlier"
 
 
 @pytest.mark.exhaustive
@@ -246,11 +246,11 @@ def test_an_account_that_is_linked_late_stops_what_is_still_to_come(settings: An
     for study in (one, two):
         run_ask(run_start(study, share=0.6, **LOUD))
     before = [spent(one), spent(two)]
-    assert sum(before) > settings.PERSON_CEILING, "they were two people then"
+    assert sum(before) > settings.PERSON_CEILING, "they counted as two people then"
     services.holder_link(holder=first(two), user=hanna)
     for study in (one, two):
         run_ask(run_start(study, share=0.4, **LOUD))
-        assert list(study_faults(study)) == [], "nobody knew then"
+        assert list(study_faults(study)) == [], "it was not known then"
     assert [spent(one), spent(two)] == before
 
 
@@ -281,7 +281,7 @@ def test_a_vote_that_was_under_way_when_the_ceiling_was_lowered_is_no_fault(sett
     assert spent(two) > 0 and spent(one) + spent(two) > settings.PERSON_CEILING
     assert list(study_faults(two)) == []
     charge_beyond(two, Release.Kind.LABELS)
-    assert BEYOND in list(study_faults(two)), "a vote after that is one"
+    assert BEYOND in list(study_faults(two)), "a later vote is a fault"
 
 
 @pytest.mark.parametrize("ceiling", [1.2 * CAP, None])

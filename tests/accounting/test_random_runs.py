@@ -112,7 +112,7 @@ class Books:
 
     def charge(self, holder: int, charge: float, limit: float) -> None:
         self.spent[holder] = self.spent.get(holder, 0.0) + charge
-        assert self.spent[holder] <= limit * (1 + 1e-7), "more than the share of what was promised"
+        assert self.spent[holder] <= limit * (1 + 1e-7), "charged beyond the share of the promise"
 
 
 holders = st.integers(0, HOLDERS - 1)
@@ -188,7 +188,9 @@ class Site:
         for holder, (level, _at) in self.books.events.items():
             if self.books.levels[holder] == {level}:
                 most = used[level, self.books.promise(holder, self.clock.now())]
-                assert self.books.spent.get(holder, 0.0) <= most * (1 + 1e-9), "more than its group shows"
+                assert self.books.spent.get(holder, 0.0) <= most * (1 + 1e-9), (
+                    "charged more than the group's public charge"
+                )
 
     # What holders and the committee do
 
@@ -230,7 +232,7 @@ class Site:
         except (PlanError, ValidationError):
             self.books.seen["refused"] += 1
             nobody = not any(count.count for count in head_counts(self.study))  # by counts drawn with noise
-            assert nobody or share > free - 1e-9, "refused, though it was free"
+            assert nobody or share > free - 1e-9, "refused although the share was free"
             return
         assert share <= free + 1e-9
         self.books.seen["approved"] += 1
@@ -325,7 +327,7 @@ class Site:
         assignment = arrays_load(run.assignment)
         members = Counter(assignment["holder"].tolist())
         group_of = dict(zip(assignment["holder"].tolist(), assignment["group"].tolist(), strict=True))
-        assert not self.books.left[run.pk] & members.keys(), "who withdrew before the vote takes part"
+        assert not self.books.left[run.pk] & members.keys(), "someone who had withdrawn took part"
         limit = shares(self.study)[run.pk].limit
         groups = run.plan["groups"]
         self.books.polls[run.pk] = Poll(

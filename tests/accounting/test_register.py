@@ -140,12 +140,12 @@ def test_a_charge_above_a_limit_is_refused_and_nothing_is_written(study: Study) 
     before, kept = balances(study), files(study)
     with pytest.raises(LimitExceeded, match="would exceed an account's limit") as refused:
         charge(study, everybody, [0.01] * 8 + [0.02], limits=limits)
-    assert "0.0" not in str(refused.value), "an account is nobody's business"
+    assert "0.0" not in str(refused.value), "the error reveals no account"
     assert Release.objects.count() == 1
     assert files(study) == kept
     np.testing.assert_array_equal(balances(study).spent, before.spent)
     charge(study, everybody, np.full(9, 0.01), limits=limits)
-    assert list(study_faults(study)) != [], "charges without a share are told"
+    assert list(study_faults(study)) != [], "charges without a share are reported"
     lowered, nothing = np.array([0.01] + [0.05] * 8), [0.0] * 8
     charge(study, everybody, [0.0] + [0.01] * 8, limits=lowered)
     with pytest.raises(LimitExceeded):
@@ -166,10 +166,10 @@ def test_file_and_row_are_old_after_a_rollback_and_new_after_a_commit(
     np.testing.assert_array_equal(balances(study).spent, before.spent)
     assert named(study) <= files(study)
     orphans = files(study) - named(study) - earlier
-    assert len(orphans) == 2, "no row leads to them"
+    assert len(orphans) == 2, "no row refers to them"
     with django_capture_on_commit_callbacks(execute=True):
         charge(study, ids(study), np.full(9, 0.001))
-    assert files(study) - earlier - orphans == named(study), "the book before is deleted after the commit"
+    assert files(study) - earlier - orphans == named(study), "the old book is deleted after the commit"
 
 
 def test_a_replaced_book_is_read_again_and_a_lost_one_is_not_taken_for_empty(study, monkeypatch) -> None:

@@ -112,7 +112,7 @@ def test_a_withdrawal_counts_though_the_form_that_was_read_is_lost(tmp_path: Pat
     assert holders_waiting(study) == {leaves.pk}
     assert list(ConsentEvent.chain_faults(study.pk)) == []
     new = study_open("later")
-    assert new.pk not in (study.pk, lost.pk) and missing_rows(new) == {}, "it is none that the backup has forgotten"
+    assert new.pk not in (study.pk, lost.pk) and missing_rows(new) == {}, "not a study missing from the backup"
     assert list(study_faults(new)) == []
 
 

@@ -62,12 +62,12 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
     for slug, name, message in ((study.slug, "nobody", "no active account"), ("nowhere", "olga", "There is no study")):
         with pytest.raises(CommandError, match=message):
             call_command("settle_restore", slug, "--user", name, stdout=StringIO())
-    assert missing_rows(study) == lost, "nothing is settled by asking"
+    assert missing_rows(study) == lost, "asking does not settle anything"
 
     settle(study)
 
     stands = account_balances(study, charged.holders)
-    assert (stands >= charged.spent * (1 - 1e-12)).all(), "nobody has spent less than before"
+    assert (stands >= charged.spent * (1 - 1e-12)).all(), "no one has spent less than before"
     snapshot = consent_snapshot(study)
     gap = next(share for subject, share in shares(study).items() if subject not in before)
     reached = SHARE + gap.committed
@@ -76,7 +76,7 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
     entry = Release.objects.get(study=study, kind=Release.Kind.GAP)
     assert entry.recorded_by == olga
     assert entry.charge == pytest.approx(reached * float(caps_of(3.0, study.delta))), (
-        "of the policy, not of the holders"
+        "the policy's cap, not the holders'"
     )
     assert share_free(study) < 0.99
     head_counts_draw(study=study, acting_user=olga)
@@ -133,7 +133,7 @@ def test_rows_after_a_restore_do_not_hide_lost_ones() -> None:
     assert "2 decisions" in settle(study)
     counts_enter(study)
     assert missing_rows(study) == {}
-    assert holder.pk not in consent_snapshot(study).holders, "who withdrew after the backup stays out"
+    assert holder.pk not in consent_snapshot(study).holders, "people who withdrew after the backup stay out"
     assert len(consent_snapshot(study)) == study.holders.count() - 4
 
 

@@ -66,7 +66,7 @@ def test_tenths_add_up_to_one_whatever_their_sum_in_floating_point(study: Study)
 
 def test_a_limit_is_what_was_opened_before_and_the_own_share(study: Study) -> None:
     first, second, third = (granted(study, share) for share in (0.2, 0.3, 0.5))
-    assert share_limit(study, second) == pytest.approx(0.3), "shares that wait do not count"
+    assert share_limit(study, second) == pytest.approx(0.3), "pending shares do not count"
     assert share_open(study=study, subject=first) == 0.2
     assert share_open(study=study, subject=third) == pytest.approx(0.7)
     share_settle(study=study, subject=first, used=0.05)
