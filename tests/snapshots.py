@@ -33,7 +33,8 @@ class Snapshot:
     """Built data and everything created with them: rows by the statement that inserts them, files by storage and name.
 
     ``journal`` has the files of the journal, to which tests that commit write. ``model`` and ``pk`` identify the
-    returned row: a study, or a part of one. ``moment`` is the time of a test's :class:`Clock` afterwards.
+    returned row: a study, or a part of one. ``sequences`` is the statement that lets PostgreSQL number new rows after
+    these. ``moment`` is the time of a test's :class:`Clock` afterwards.
     """
 
     model: type[models.Model]
@@ -41,6 +42,7 @@ class Snapshot:
     rows: dict[str, list[tuple[Any, ...]]]
     files: dict[tuple[str, str], bytes]
     journal: dict[str, bytes]
+    sequences: str = ""
     moment: Any = None
 
     def restore(self) -> models.Model:
@@ -48,6 +50,8 @@ class Snapshot:
         with transaction.atomic(), connection.cursor() as cursor:
             for statement, rows in self.rows.items():
                 cursor.executemany(statement, rows)
+            if self.sequences:
+                cursor.execute(self.sequences)
         for (alias, name), content in self.files.items():
             storages[alias].delete(name)
             storages[alias].save(name, ContentFile(content))
@@ -87,7 +91,8 @@ def built_once(build: Callable[P, M]) -> Callable[P, M]:
             written = [path for path, stamp in _stamps().items() if stamps.get(path) != stamp]
             files = {(alias, name): storages[alias].open(name).read() for alias, name in written}
             rows = dict(map(_rows, grown))
-            kept[key] = Snapshot(type(found), found.pk, rows, files, _journal(), clock and clock.moment)
+            moment = clock and clock.moment
+            kept[key] = Snapshot(type(found), found.pk, rows, files, _journal(), _sequences(grown), moment)
         return found
 
     return built
@@ -155,3 +160,19 @@ def _rows(model: type[models.Model]) -> tuple[str, list[tuple[Any, ...]]]:
         tuple(field.get_db_prep_save(value, connection) for field, value in zip(fields, row, strict=True))
         for row in rows
     ]
+
+
+def _sequences(numbered: list[type[models.Model]]) -> str:
+    """Return a statement that moves the sequences of these tables past their rows; some tests set sequences back."""
+    if connection.vendor != "postgresql":
+        return ""
+    moves = []
+    with connection.cursor() as cursor:
+        for model in numbered:
+            table, key = model._meta.db_table, model._meta.pk.column
+            cursor.execute("SELECT pg_get_serial_sequence(%s, %s)", [f'"{table}"', key])
+            (name,) = cursor.fetchone()
+            if name is not None:
+                last = model._base_manager.latest("pk").pk
+                moves.append(f"SELECT CASE WHEN last_value <= {last} THEN setval('{name}', {last}) END FROM {name}")
+    return " UNION ALL ".join(moves)

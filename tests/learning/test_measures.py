@@ -52,7 +52,7 @@ def test_a_forecast_that_does_not_clear_the_most_frequent_class_is_warned_of(maj
     assert Forecast.from_json(forecast.to_json()) == forecast
     notes = baseline_warning((of_labels, forecast))
     assert bool(notes) == warns and baseline_warning(()) == ()
-    assert all("72 to 80 of 100" in note and f"right for {round(100 * majority)}" in note for note in notes)
+    assert all("72 to 80 of 100" in note and f"with {round(100 * majority)} for" in note for note in notes)
 
 
 def drawn(points: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
