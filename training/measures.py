@@ -83,7 +83,7 @@ ONE_CLASS = gettext_noop(
 )
 TOO_SURE = gettext_noop(
     "Its probabilities are too high: on average it is %(confidence)d %% sure of its answers, but only %(accuracy)d "
-    "%% of them are right. Do not take the probabilities literally."
+    "%% are right. Do not rely on them."
 )
 
 
