@@ -1,10 +1,11 @@
 """Calibration and thresholds of published models, applied to probabilities before a class is chosen.
 
-A model's probabilities p become p', proportional to exp(scale · log p + offset of the class), so that they match the
-frequency of correct answers. If the steps of a linear model released noisy sums, `fit_to_sums` finds the scale and the
-offsets: at every step, a sum shows how far the classes of all holders differ from the model's predictions at that step,
-with the same clipping and a known amount of noise. A student that learned from releases is compared with other releases
-that it has not seen (`learning.students.releases`). Neither method uses private records or test points.
+Calibration replaces a model's probabilities p by probabilities p' proportional to exp(scale · log p + offset of the
+class), so that they match the frequency of correct answers. If the steps of a linear model released noisy sums,
+`fit_to_sums` estimates the scale and the offsets from them: after the same clipping and up to noise of known size, each
+sum shows how far the classes of all holders differ from the model's predictions at that step. A student that learned
+from releases is calibrated on releases that it was not trained on (`learning.students.releases`). Neither method uses
+private records or test points.
 
 A threshold is the probability at which a class is chosen instead of the most likely one.
 """
@@ -30,14 +31,14 @@ Floats = NDArray[np.float64]
 _SPREAD = 4.0
 """Prior standard deviation of logits and offsets. Without evidence from releases, classes remain equally likely."""
 _SMALLEST = 1e-6
-"""Share of equal probabilities mixed into all probabilities before calibration, so that none is 0."""
+"""Weight of equal probabilities mixed into all probabilities before calibration, so that none is 0."""
 _MOST_RECORDS = 12
 _LARGEST_SCALE = 20.0
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """``scale`` of log probabilities and ``offsets`` (C,) of the classes, whose sum is 0."""
+    """Calibration of class probabilities: a ``scale`` of log probabilities, and ``offsets`` (C,) that sum to 0."""
 
     scale: float
     offsets: tuple[float, ...]
@@ -49,11 +50,11 @@ class Calibration:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Calibration:
-        """Return the calibration from the result of `to_json`."""
+        """Return the calibration stored by `to_json`."""
         return cls(document["scale"], tuple(document["offsets"]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the calibration in the form stored in the model card and with a version."""
+        """Return the calibration as a document with a version, for the model card."""
         return {"scale": self.scale, "offsets": list(self.offsets)}
 
     def applied(self, probabilities: Floats) -> Floats:
@@ -76,7 +77,7 @@ class Calibration:
 
 
 class CalibratedModel(Model):
-    """Model with calibrated probabilities. Its file is that model's file; the calibration is stored separately."""
+    """Model with calibrated probabilities. Its file is the model's; the calibration is stored separately."""
 
     def __init__(self, model: Model, calibration: Calibration) -> None:
         super().__init__(model.classes, model.shape)
@@ -96,13 +97,13 @@ class CalibratedModel(Model):
 
 
 def log_probabilities(probabilities: Floats) -> Floats:
-    """Return log probabilities, in which a calibration is linear; no probability is treated as exactly 0."""
+    """Return log probabilities, in which a calibration is linear. A probability of 0 is first raised slightly."""
     return np.log(probabilities * (1 - _SMALLEST) + _SMALLEST / probabilities.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
 class StepCheck:
-    """Release of a step, used to check the model at that step, in units of an average gradient per person.
+    """Release of one step, used to check the model's predictions at that step; unit: average gradient per person.
 
     Attributes:
         logits: (P, C) logits of the public points under the weights at which gradients were taken.
@@ -133,12 +134,12 @@ def fit_to_sums(
 ) -> Calibration:
     """Return the calibration of a linear model whose steps released noisy sums of clipped gradients.
 
-    If holders' records are distributed like the public points and their classes have the calibrated probabilities r,
-    holders release on average Σ_y r_y·κ_y·(p − e_y) ⊗ f, where p is the model's prediction at that step and κ_y =
-    min(1, clip / (‖f‖·‖p − e_y‖)). Scale and offsets are chosen so that this agrees with the releases along weights of
-    earlier steps, whose noise is independent of the step's noise. This detects whether a model has learned noise.
-    Differences are weighted by the noise of the releases and the spread of the public points. The prior on the logits
-    is normal, centred on equally likely classes.
+    If holders' records are distributed like the public points and their classes follow the calibrated probabilities r,
+    a holder releases on average Σ_y r_y·κ_y·(p − e_y) ⊗ f, where p is the model's prediction at that step and κ_y =
+    min(1, clip / (‖f‖·‖p − e_y‖)). Scale and offsets are chosen so that this average matches the releases along the
+    weights of earlier steps, whose noise is independent of the noise of the checked step. The comparison reveals
+    whether the model has learned noise. Differences are weighted by the noise of the releases and the spread of the
+    public points. The prior on the logits is normal, centred on equally likely classes.
 
     Args:
         logits: `(P, C)` logits of the public points under the published weights.
@@ -147,10 +148,11 @@ def fit_to_sums(
             of the whole gradient to the norm of p − e_y, for each point and class.
         clip_norm: Norm to which a holder's gradient is clipped, in the units of the features.
         constant: The constant coordinate, in the same units.
-        records: Average number of records per holder, a public estimate. With several records, their mean gradient is
-            clipped, so a single large gradient among k is clipped at k times the norm. Numbers of records are assumed
-            to follow a geometric distribution.
-        people: Number of holders, a public number. If it is small, chance affects how many belong to each class.
+        records: Public estimate of the average number of records per holder. If a holder has several records, the mean
+            of their gradients is clipped, so a single large gradient among k is clipped at k times the norm. The number
+            of records per holder is assumed to be geometrically distributed.
+        people: Number of holders, a public number. If it is small, chance affects how many holders belong to each
+            class.
     """
     from scipy.optimize import least_squares
 
@@ -231,7 +233,7 @@ def least_by_costs(missed: float, false_alarm: float) -> float:
 
 
 def least_by_sensitivity(probabilities: Floats, wanted: float) -> float:
-    """Return the largest threshold with this sensitivity for a class, assuming calibrated probabilities.
+    """Return the largest threshold that reaches the wanted sensitivity, assuming calibrated probabilities.
 
     Args:
         probabilities: `(n,)` probabilities of the class, at points whose classes are unknown.

@@ -1,7 +1,7 @@
-"""Class shares among the people who took part, estimated from existing releases at no further charge.
+"""Class shares among the people who took part, estimated from existing releases at no additional privacy cost.
 
-Public points are assumed to represent people. If class shares differ between people and public points, readers of a
-model card need to know. Both estimates use sums of releases with known noise, and their intervals invert tests of the
+Public points are assumed to represent people, so readers of a model card need to know if class shares differ between
+people and public points. Both estimates use released sums whose noise is known; their intervals invert tests of these
 sums.
 """
 
@@ -18,12 +18,12 @@ from learning.measures import NORMAL_95, wilson
 Floats = NDArray[np.float64]
 
 _WEIGHED = 0.02
-"""Error of shares, apart from noise, because some people count less: votes that an account could not pay for, clipped
-gradients, several records of one person (measured in docs/evaluation.md).
+"""Allowance, besides noise, for people who contribute less than others: votes that an account could not pay for,
+clipped gradients, several records of one person (measured in docs/evaluation.md).
 """
 
 _UNCOUNTED = 0.05
-"""Share of the planned people who may have joined or left since, or may differ from the public points."""
+"""Share of the planned people who may have joined or left since planning, or may differ from the public points."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,10 @@ class ClassShare:
 def voted_shares(counts: Floats, sigma: float) -> list[ClassShare] | None:
     """Return the shares of the classes among all votes.
 
-    All radii contain the same number of public points, so people vote in more queries where public points are sparse.
-    The sum over the queries therefore represents people everywhere. For X votes for a class out of T, X − s·T has noise
-    of variance σ²·Q·(1 − 2s + C·s²), and the interval contains all s for which it is near 0 (Fieller 1954).
+    All radii contain the same number of public points, so a person votes in more queries where public points are
+    sparse. The sum over all queries therefore represents people in every region. For X votes for a class out of T, X −
+    s·T has noise of variance σ²·Q·(1 − 2s + C·s²), and the interval contains every s for which this difference is
+    compatible with 0 (Fieller 1954).
 
     Args:
         counts: `(Q, C)` released counts of plain votes.
@@ -63,17 +64,17 @@ def voted_shares(counts: Floats, sigma: float) -> list[ClassShare] | None:
 
 
 def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_norm: float) -> list[ClassShare]:
-    """Return class shares from the first step of a linear model, whose predictions are equal for all classes.
+    """Return class shares from the first step of a linear model, when it predicts all classes with equal probability.
 
-    The gradient of a holder of class y is then f ⊗ (1/C − e_y), clipped. Its constant coordinate counts classes:
-    subtract it from 1/C and divide by the part of an average holder's gradient that remains after clipping. The
-    estimate assumes that the planned people took part, and that clipping affects them as much as public points. The
-    interval allows for an error of `_UNCOUNTED`.
+    At that step, the gradient of a holder of class y is f ⊗ (1/C − e_y), clipped. Its constant coordinate counts
+    classes: a class's share is 1/C minus this coordinate, divided by the part of an average holder's gradient that
+    remains after clipping. The estimate assumes that the planned people took part, and that clipping affects them as
+    much as public points. The interval allows for an error of `_UNCOUNTED`.
 
     Args:
         intercept: `(C,)` released gradient of the constant coordinate, per planned holder and in units of that
             coordinate.
-        noise: Standard deviation of each of these numbers.
+        noise: Standard deviation of the noise in each number of ``intercept``.
         lengths: `(P,)` norms of public points, including the constant coordinate.
         clip_norm: Norm to which gradients are clipped, in the same units.
     """

@@ -1,6 +1,6 @@
 """Estimators for a researcher's own data, with an ε for each row, using the same questions and accounts as runs.
 
-They need no database and no site. Their guarantee is stated in docs/estimators.md.
+They need neither a database nor a site. Their guarantee is stated in docs/estimators.md.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["IndividualDPClassifier", "IndividualDPCounts", "IndividualDPSynthesi
 Floats = NDArray[np.float64]
 
 GRID = 2.0 ** (np.arange(-12, 13) / 2)
-"""Values of ε that plans distinguish, from 1/64 to 64. For planning, a row's ε is rounded down to such a value."""
+"""Grid of ε values used for planning, from 1/64 to 64. A row's ε is rounded down to the grid."""
 COUNT_NOISE = 20.0
 """Standard deviation of the noise in each head count, if head counts are not public."""
 _DRAWS = 10**18
@@ -54,11 +54,11 @@ _ROUNDING = 1e-9
 _ROWS_OF_A_TEACHER = 13
 _FEWEST_QUERIES = 20
 _TEACHERS_PER_NOISE = 4
-"""Smallest ratio of teachers to vote noise if more than the minimum number of queries are asked."""
+"""Smallest ratio of teachers to vote noise at which more than the minimum number of queries is asked."""
 
 
 class _Asked:
-    """Rows of the people who are asked. Each has an account whose cap is determined by the row's ε.
+    """Rows of the people who are asked, each with an account whose cap follows from the row's ε.
 
     Args:
         epsilons: (n,) ε of each row, or one for all.
@@ -82,10 +82,10 @@ class _Asked:
         self._noise: Noise = SystemNoise() if seed is None else SimulationNoise(seed)
 
     def levels(self, head_counts: Mapping[float, float] | None) -> list[PlannedLevel]:
-        """Return the numbers of rows by ε for planning: public numbers, or noisy counts, which are charged.
+        """Return the number of rows for each ε, for planning. Noisy counts are charged; public numbers cost nothing.
 
         Args:
-            head_counts: Public numbers by ε; None to count with noise.
+            head_counts: Public numbers of rows by ε; if None, rows are counted with noise.
         """
         if head_counts is not None:
             known = sorted((float(epsilon), float(number)) for epsilon, number in head_counts.items() if number > 0)
@@ -149,7 +149,7 @@ class _Asked:
         charge = np.zeros(len(self.caps))
         if "charge" in answer:
             charge += answer["charge"]
-        else:  # the charge is public, and the same for all members of a group's teachers
+        else:  # the charge is public and the same for all rows of a group's teachers
             assert release.charges is not None, "charges belong to the answer or to the release"
             charge[records.members] = np.asarray(release.charges)[answer["group"]]
         if (self.spent + charge > self.caps)[charge > 0].any():
@@ -163,7 +163,7 @@ class _Asked:
 
 
 class IndividualDPCounts(BaseEstimator):
-    """Counts of rows in public cells, in which no row spends more than its own ε.
+    """Differentially private counts of rows in public cells; no row spends more than its own ε.
 
     Args:
         epsilons: (n,) ε of each row, or one for all; can be replaced in `fit`.
@@ -174,8 +174,8 @@ class IndividualDPCounts(BaseEstimator):
 
     Attributes:
         counts_: (cells,) estimated numbers of rows.
-        intervals_: (cells, 2) intervals that contain the true numbers 95 times in 100, however ε is distributed among
-            the cells.
+        intervals_: (cells, 2) 95 % intervals of the true numbers, valid however ε values are distributed among the
+            cells.
         caps_: (n,) cap of each row's account in μ², determined by its ε.
         spent_: (n,) μ² that each row has spent, never more than its cap; as secret as the rows.
 
@@ -228,7 +228,7 @@ class IndividualDPCounts(BaseEstimator):
 
 
 class IndividualDPSynthesis(BaseEstimator):
-    """Synthetic rows, drawn from noisy counts in which no row spends more than its own ε.
+    """Differentially private synthetic rows, drawn from noisy counts; no row spends more than its own ε.
 
     Args:
         epsilons: (n,) ε of each row, or one for all; can be replaced in `fit`.
@@ -243,7 +243,7 @@ class IndividualDPSynthesis(BaseEstimator):
     Attributes:
         rows_: Drawn values (rows,) of each column by name: numbers or categories.
         classes_of_rows_: (rows,) class of each drawn row.
-        description_: Public description of the tables behind the drawn rows, with their errors.
+        description_: Public description of the count tables behind the drawn rows, with their errors.
         caps_: (n,) cap of each row's account in μ², determined by its ε.
         spent_: (n,) μ² that each row has spent, never more than its cap; as secret as the rows.
 
@@ -310,10 +310,10 @@ def _declared(name: str, values: Sequence[Any]) -> NumericColumn | CategoricalCo
 
 
 class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
-    """Classifier in which no row spends more than its own ε.
+    """Differentially private classifier in which no row spends more than its own ε.
 
-    Each row belongs to a different person. docs/estimators.md states the guarantee, including the parts that are
-    individual and those that must be public.
+    Each row belongs to a different person. docs/estimators.md states the guarantee, including what is protected
+    individually and what must be public.
 
     Args:
         epsilons: (n,) ε of each row, or one for all; can be replaced in `fit`.
@@ -415,7 +415,7 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
     def _neighbours(
         self, asked: _Asked, levels: list[PlannedLevel], public: Floats, x: Floats, codes: NDArray[np.int64]
     ) -> tuple[Any, Model]:
-        """Return the planned round of votes, and a student trained on its noisy counts."""
+        """Return the plan of the round of votes, and a student trained on its noisy counts."""
         share, names = asked.share(levels), tuple(map(str, self.classes_))
         fitted = default_representation(public.shape[1:]).fit(public)
         points = fitted.transform(public)
@@ -485,7 +485,7 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
                 predictions[place] = teacher_classes(
                     learner, scaled[own], codes[own], asked, None, classes=len(self.classes_), seed=seed
                 )
-            except Exception:  # noqa: S112 - whether it can learn depends on its rows, so it casts no vote
+            except Exception:  # noqa: S112 - whether a teacher can learn is private, so it casts no vote
                 continue
         return Ballot(predictions, row, teacher, group_of[row])
 

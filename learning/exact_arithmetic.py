@@ -1,4 +1,4 @@
-"""Arithmetic whose results for a record are the same at any position in an array and on every machine.
+"""Arithmetic whose result for a record is identical at any position in an array and on every machine.
 
 *Sums and products*: float64 represents every whole number up to 2⁵³, and float32 up to 2²⁴. If no product and no
 partial sum exceeds that range, matrix products and convolutions are exact, however a library splits them into blocks.
@@ -66,9 +66,9 @@ def whole_product(whole: Floats, matrix: Floats, offset: Floats | None = None) -
 
 
 def exponentials(exponents: Floats) -> Floats:
-    """Return exp of numbers up to 0, with a relative error below 1e-11. Results are never below e⁻³².
+    """Return exp of non-positive numbers, with a relative error below 1e-11. Results are never below e⁻³².
 
-    exp(x) = exp(x / 2¹⁰)^(2¹⁰), with six terms of the series.
+    Uses exp(x) = exp(x / 2¹⁰)^(2¹⁰), with six terms of the series.
     """
     small = np.maximum(exponents, _SMALLEST_EXPONENT) / 2.0**_HALVINGS
     result = np.full_like(small, _COEFFICIENTS[0])
@@ -81,7 +81,7 @@ def exponentials(exponents: Floats) -> Floats:
 
 
 def logistic(logits: Floats) -> Floats:
-    """Return 1 / (1 + exp(-x)), in whole multiples of 1 / `RESIDUAL_STEPS`.
+    """Return 1 / (1 + exp(-x)), counted in steps of 1 / `RESIDUAL_STEPS`.
 
     >>> logistic(np.array([0.0, -100.0, 100.0])) / RESIDUAL_STEPS
     array([0.5, 0. , 1. ])

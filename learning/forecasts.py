@@ -1,8 +1,8 @@
-"""Forecasts of the share of correct labels, or of a model's correct predictions, in one form for all methods.
+"""Forecasts of accuracy (the share of correct labels or predictions), in one form for all methods.
 
-If there are labelled public points, a forecast is tested on them; if there are only a few, its interval is wide.
-Without labelled points, it is based on an assumption, and gives bounds on the share that hold if the assumption is
-true. Each forecast states its basis in words.
+If there are labelled public points, a forecast is tested on them; the fewer there are, the wider its interval. Without
+labelled points, a forecast is based on an assumption and gives bounds on the share that hold if the assumption is true.
+Each forecast states its basis in words.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LABELS, MODEL, TABLE = "labels", "model", "table"
 """Subject of a forecast: released labels, or the published model or table."""
 
 PURITY = (0.5, 0.9)
-"""Range assumed if there are no labels, for the share of the nearest voters who agree with a point's true class."""
+"""Assumed range of the share of the nearest voters who agree with a point's true class, used if there are no labels."""
 
 LABELS_FROM_SAMPLE = gettext_noop(
     "Based on %(points)d labelled points of the test dataset. The public points near them stand in for people."
@@ -43,7 +43,7 @@ CLUSTERS = gettext_noop(
 )
 
 _ROOT = 0.5
-"""Error of a share if n public points represent all people, multiplied by √n."""
+"""Error of a share when n public points represent all people, times √n."""
 _LEAST_KEPT, _LEAST_LOST = 0.8, 0.02
 _FEW_POINTS = 600
 _FEW = gettext_noop(
@@ -58,8 +58,8 @@ class Forecast(Stored):
     """Forecast of the share of correct results.
 
     For a forecast based on an assumption, the share lies between ``low`` and ``high`` if the assumption is true.
-    ``noiseless`` is `value` (or `high` if there is no `value`) as it would be without noise. ``measure`` is in English,
-    marked for translation.
+    ``noiseless`` is `value` (or `high` if there is no `value`) as it would be without noise. ``measure`` is English
+    text marked for translation.
     """
 
     of: Annotated[
@@ -119,8 +119,8 @@ def judged_forecast(
 ) -> Forecast:
     """Return a forecast that was tested on labelled public points.
 
-    The interval is Wilson's for this many points, widened by the effect of choosing the points that represent people.
-    If the share will be measured on few other points, chance also affects that measurement. The interval is then
+    The interval is Wilson's for ``judged`` points, widened by the error from choosing the points that represent people.
+    If the share will later be measured on few other points, chance also affects that measurement. The interval is then
     computed for 1 / (1/judged + 1/measured) points, as for a difference of two shares.
 
     Args:
@@ -128,7 +128,8 @@ def judged_forecast(
         right: Share of correct results.
         judged: Number of points on which it was tested, at least 1.
         surrogates: Number of points that represented people, at least 1.
-        measured: Number of other points on which the share will be measured; None if chance hardly affects so many.
+        measured: Number of other points on which the share will be measured; None if there are so many that chance
+            hardly matters.
     """
     low, high = wilson(right, judged if not measured else max(1, judged * measured // (judged + measured)))
     error = surrogate_error(surrogates)
@@ -152,7 +153,7 @@ def baseline_warning(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
 
 
 def surrogate_error(surrogates: int) -> float:
-    """Return the error of a forecast due to the choice of public points that represent people."""
+    """Return the error of a forecast that comes from choosing the public points that represent people."""
     return _ROOT / math.sqrt(surrogates)
 
 
@@ -178,7 +179,7 @@ def few_people(forecasts: Sequence[Forecast], n_classes: int) -> tuple[Sentence,
 
 
 def thirds(points: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Return ways to split points, in their order, into two thirds that represent people and a third for testing.
+    """Return index splits of ordered points, in which two thirds represent people and one third is for testing.
 
     With few points, each third is used for testing in turn, so that all points are used.
 

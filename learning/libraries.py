@@ -44,6 +44,6 @@ def one_thread() -> Iterator[None]:
 def _pools(modules: int) -> ThreadpoolController:
     """Return the thread pools of this process. The search is repeated only if more modules have been imported.
 
-    It reads the list of all files mapped into the process, which takes longer than many small tasks.
+    The search reads the list of all files mapped into the process, which takes longer than many small tasks.
     """
     return ThreadpoolController()

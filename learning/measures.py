@@ -1,8 +1,8 @@
-"""Measures of class probabilities on test points, each with a 95 % interval. Independent of models and of Django.
+"""Measures of class probabilities on test points, each with a 95 % interval, independent of models and of Django.
 
-For more than two classes, areas and average precisions are means over the classes that have points, each class against
-the rest; for two classes, they refer to the second class. Probabilities are not clipped, so a true class of probability
-0 has infinite loss.
+For more than two classes, areas and average precisions are one-versus-rest means over the classes that have points. For
+two classes, they refer to the second class. Probabilities are not clipped, so a true class of probability 0 has
+infinite loss.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Bin:
-    """Points of similar probability: their number, mean probability, and how many of the predictions came true."""
+    """Points of similar probability: their number, mean probability, and number of predictions that came true."""
 
     points: int
     predicted: float
@@ -82,7 +82,7 @@ def losses(probabilities: Floats, truth: Classes) -> Floats:
 
 
 def base_loss(truth: Classes, classes: int) -> float | None:
-    """Return the log loss of always predicting these points' class shares, the smallest loss of any constant."""
+    """Return the log loss of always predicting these points' class shares, the least of any constant prediction."""
     if not len(truth):
         return None
     shares = np.bincount(truth, minlength=classes) / len(truth)
@@ -98,8 +98,8 @@ def brier(probabilities: Floats, truth: Classes) -> Estimate:
 def area(probabilities: Floats, truth: Classes) -> Estimate:
     """Return the area under the ROC curve, with the interval of DeLong, DeLong and Clarke-Pearson (1988).
 
-    The influence of a point on a mean over classes is the mean of its influences, so the same interval applies to
-    means.
+    A point's influence on a mean over classes is the mean of its influences on the classes, so the same interval
+    applies.
     """
     return _mean_area([(probabilities[:, number], truth == number) for number in _judged(probabilities, truth)])
 
@@ -190,10 +190,9 @@ def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[B
     """Return the expected calibration error and the calibration curve, over bins with equal numbers of points.
 
     For two classes, this is the calibration of the second class's probability; for more classes, of the probability of
-    the most likely class. By chance, a small sample has a larger error than all points together, and the bootstrap adds
-    about the same amount again. The lower end of the interval is therefore the upper end reflected at the error, or 0
-    if points of a calibrated model often have this error. The interval contains the true error at least 95 times in
-    100.
+    the most likely class. By chance, the error of a small sample is too large, and the bootstrap adds about the same
+    amount again. The lower end of the interval is therefore the upper end reflected at the error, or 0 if a calibrated
+    model often has such an error. The interval contains the true error at least 95 times in 100.
     """
     if not len(truth):
         return Estimate(), []

@@ -1,6 +1,7 @@
 """Encoders: public networks, as ONNX files, that turn single images or texts into numbers.
 
-They run in a separate process (`learning.encoders.process`) with limited memory and time. Does not import Django.
+Encoders run in a separate process (`learning.encoders.process`) with limited memory and time. This package does not
+import Django.
 """
 
 from learning.encoders.files import EncoderError, EncoderFile, ImageInput, TextInput, input_from_json

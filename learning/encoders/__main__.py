@@ -1,7 +1,8 @@
 """Encoder process, which reads blocks of records from its input and writes their vectors to its output.
 
-A copy of the process encodes each block and then exits. If it fails, a separate copy encodes each record of the block.
-Failures therefore do not depend on memory left behind by other records, and a slow record does not delay others.
+Each block is encoded in a forked copy of the process, which then exits. If the copy fails, every record of the block is
+encoded in a copy of its own. Failures therefore do not depend on memory left behind by other records, and a slow record
+does not delay others.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def main(folder: Path) -> None:
             return
         assert block is not None, "nothing else is asked"
         vectors = _vectors(encode, block, width, about["record_time"])
-        if vectors is None:  # one record failed, which must not affect the others
+        if vectors is None:  # one record failed; encode the others without it
             alone = [_vectors(encode, record[None], width, about["record_time"]) for record in block]
             vectors = np.stack([np.zeros(width, np.float32) if each is None else each[0] for each in alone])
         frame_write(replies, vectors)
@@ -67,7 +68,7 @@ def main(folder: Path) -> None:
 def _vectors(encode: Encode, block: NDArray[Any], width: int, seconds: float) -> NDArray[np.float32] | None:
     """Return the vectors `(n, width)` of records, computed in a copy of this process; None if the copy fails.
 
-    seconds: processor time for each record.
+    seconds: Processor time allowed for each record.
     """
 
     def vectors() -> bytes:

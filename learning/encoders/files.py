@@ -1,4 +1,4 @@
-"""An encoder's file and its inputs. Texts are split into pieces of several tokens."""
+"""Encoder files and their inputs. Texts are split into pieces of several tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_PIECES = 64
 
 
 class EncoderError(ValueError):
-    """Exception for an encoder that cannot be used. It states the problem and the remedy, which pages translate."""
+    """Error raised if an encoder cannot be used. It states the problem and the remedy, which pages translate."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem} {remedy}")
@@ -94,7 +94,7 @@ class TextInput:
             raise EncoderError(problem, Sentence(_("Declare a whole number from 4 to %(most)s."), most=MOST_TOKENS))
 
     def suits(self, schema: Schema) -> bool:
-        """Return whether records of a schema can be encoded, that is, whether they are texts."""
+        """Return whether a schema's records can be encoded because they are texts."""
         return isinstance(schema, TabularSchema) and schema.text is not None
 
     def to_json(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def input_from_json(document: Mapping[str, Any]) -> Input:
 
 @dataclass(frozen=True, eq=False)
 class EncoderFile:
-    """An encoder's ONNX file and input and, for texts, its tokenizer (JSON of the library `tokenizers`).
+    """ONNX file and input of an encoder and, for texts, its tokenizer (JSON of the library `tokenizers`).
 
     The output is reduced to one vector per record: the mean over the positions in an image or the tokens in a text.
     """

@@ -1,4 +1,4 @@
-"""Encoders as part of an ONNX graph, with the same nodes for encoding records as in files of published models."""
+"""Encoders as nodes of an ONNX graph, used both to encode records and in the files of published models."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def image_vectors(graph: Graph, encoder: EncoderFile, images: str, shape: tuple[
 
 
 def text_vectors(graph: Graph, encoder: EncoderFile, ids: str, mask: str) -> str:
-    """Add nodes that compute float vectors `(rows, width)` from tokens `(rows, pieces, tokens)`; the mask may be 0."""
+    """Add nodes that compute float vectors `(rows, width)` from tokens `(rows, pieces, tokens)` and their mask."""
     network = network_of(encoder.content)
     names = _inputs(network)
     if not {IDS, MASK} <= set(names) <= {IDS, MASK, TYPES}:
@@ -198,7 +198,7 @@ def _wrong_inputs(names: list[str], wanted: str) -> EncoderError:
 
 
 def _inserted(graph: Graph, network: onnx.ModelProto, inputs: dict[str, str]) -> tuple[str, int]:
-    """Return the network's first output in single precision, and its number of axes."""
+    """Add a network's nodes; return its first output, in single precision, and the number of the output's axes."""
     output = network.graph.output[0].type.tensor_type
     rank = len(output.shape.dim) if output.HasField("shape") else 0
     if rank not in _RANKS:

@@ -38,7 +38,7 @@ def _onnx(
         torch.onnx.export(
             network.eval(),
             example,
-            file,  # type: ignore[arg-type]  # a stream is taken, too
+            file,  # type: ignore[arg-type] # a stream is accepted, too
             input_names=inputs,
             output_names=["vector"],
             dynamic_axes=axes,

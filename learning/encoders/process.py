@@ -22,7 +22,7 @@ START_TIME = 120.0
 RECORD_TIME = 30.0
 """Maximum processor time in seconds for a record."""
 PATIENCE = 5.0
-"""Largest slowdown of a block on a busy machine; if a block takes longer, the process is considered stuck."""
+"""Largest slowdown of a block on a busy machine before the process is considered stuck."""
 MOST_NUMBERS = 1 << 16
 """Largest number of components of a vector."""
 BLOCK = 32
@@ -33,7 +33,7 @@ class EncoderProcess:
     """A running encoder, as a context manager.
 
     Args:
-        shape: Shape of a record: of an image, or of a text's bytes.
+        shape: Shape of one record: an image, or the bytes of a text.
         memory: Memory in bytes that the process may use in addition to its programs.
         record_time: Maximum processor time in seconds for a record.
 
@@ -121,7 +121,7 @@ class EncoderProcess:
             )
 
     def _encoded(self, block: NDArray[Any]) -> NDArray[Any] | None:
-        """Return the vectors of a block, or None if it ended the process, in which case a new process replaces it."""
+        """Return the vectors of a block, or None if it ended the process, which is then replaced."""
         size, seconds = len(block) * self.width * 4, PATIENCE * (START_TIME + self._record_time * len(block))
         try:
             frame_write(self._process.stdin, block)

@@ -1,4 +1,4 @@
-"""Fitted scikit-learn classifiers as nodes of a graph, in double precision like their own predictions."""
+"""Fitted scikit-learn classifiers as nodes of an ONNX graph, in double precision like scikit-learn's own."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _softmax(graph: Graph, logits: str, count: int) -> str:
 
 
 def _neighbours(graph: Graph, x: str, estimator: KNeighborsClassifier) -> str:
-    """Return the share of each class among the nearest points; if several are equally near, the first ones are used."""
+    """Return each class's share of the nearest points; of several equally near points, the first are used."""
     points = estimator._fit_X
     stored = graph.cast(graph.constant(points), DOUBLE)
     products = graph.node("MatMul", x, graph.node("Transpose", stored, perm=[1, 0]))
@@ -115,8 +115,8 @@ def _boosted(graph: Graph, x: str, estimator: HistGradientBoostingClassifier) ->
 def _summed(graph: Graph, x: str, trees: list[_Tree]) -> str:
     """Return the sum over trees of the values of a record's leaf, `(rows, numbers)`.
 
-    An ONNX ensemble adds one number per leaf. Here, that number is the leaf's index, with a separate target for each
-    tree. The values are then looked up, so that each leaf can have several values.
+    An ONNX ensemble can add only one number per leaf. To support several values per leaf, it therefore adds the leaf's
+    index, with a separate target for each tree, and the values are looked up by index.
     """
     splits: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("feature", "threshold", *_SIDES)}
     roots, numbers, targets, values = [], [], [], []

@@ -1,7 +1,7 @@
-"""Published models as ONNX files: the schema's encoding of a row's values, bit for bit, followed by the model.
+"""Published models as ONNX files, which encode a row's values bit for bit as the schema does and apply the model.
 
 A table has one input per feature column: numbers as double (NaN if unknown), categories and codes as strings. Images
-are a single input of pixels between 0 and 1. A graph cannot refuse values forbidden by the schema, so it marks them.
+are a single input of pixels between 0 and 1. A graph cannot raise errors, so it marks values that the schema forbids.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IMAGE, TEXT, VECTORS = "image", "text", "vectors"
 def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: EncoderFile | None = None) -> bytes:
     """Return a model as an ONNX file that maps the values of a row to the name of a class.
 
-    Its inputs are described at `encoded`. Its outputs are ``label``, the name of the most likely class or of the class
+    Its inputs are described in `encoded`. Its outputs are ``label``, the name of the most likely class or of the class
     selected by the card's threshold, and ``probabilities``, double `(rows, classes)`. For a row that the schema does
     not allow, these are "" and NaN. For outcomes other than classes, the output is ``values``, double `(rows,
     columns)`, with the names of the columns in the metadata.
@@ -114,7 +114,7 @@ def _documents(**documents: Any) -> dict[str, str]:
 
 
 def _codes_of(schema: Schema) -> dict[str, Any]:
-    """Return how codes in a table's columns are spelled, for programs that report errors in a row."""
+    """Return the spelling of codes in a table's columns, for programs that report errors in a row."""
     columns = schema.features if isinstance(schema, TabularSchema) else ()
     systems = {column.type: column.codes for column in columns if isinstance(column, CodeColumn)}
     codes = {

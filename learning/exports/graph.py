@@ -27,7 +27,7 @@ BOOL, DOUBLE, FLOAT, INT64, STRING, UINT8 = (
 
 
 class Graph:
-    """Graph under construction. The methods that add values return their names."""
+    """ONNX graph under construction. Methods that add a value return its name."""
 
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
@@ -35,7 +35,7 @@ class Graph:
         self._inputs: list[onnx.ValueInfoProto] = []
 
     def input(self, name: str, kind: int, shape: Sequence[int | str] = ()) -> str:
-        """Add an input `(rows, *shape)` with the name under which users of the file pass its values."""
+        """Add an input `(rows, *shape)`; users of the file pass its values by this name."""
         self._inputs.append(helper.make_tensor_value_info(name, kind, [BATCH, *shape]))
         return name
 
@@ -58,7 +58,7 @@ class Graph:
         return names[place]
 
     def insert(self, graph: onnx.GraphProto, inputs: Mapping[str, str]) -> None:
-        """Add another graph's nodes, whose names must be unused; ``inputs`` contains values for its inputs."""
+        """Add another graph's nodes, whose names must be unused; ``inputs`` maps its inputs to values."""
         self._nodes += [helper.make_node("Identity", [value], [name]) for name, value in inputs.items()]
         self._nodes += graph.node
         self._constants += graph.initializer

@@ -114,7 +114,7 @@ def checked_labels(y: Array, classes: Sequence[str], records: int, report: Repor
 
 
 def checked_targets(y: Array, target: Target, records: int, report: Report) -> npt.NDArray[np.int64] | None:
-    """Return codes of targets, one per record. y has a column per part of the target; with one part, it may be flat.
+    """Return target codes, one per record. ``y`` has a column per part of the target; if there is one, it may be flat.
 
     >>> from learning.outcomes import Numbers
     >>> checked_targets(np.array([0.5, 1.0]), Numbers(0, 1), 2, Report()).tolist()

@@ -123,7 +123,7 @@ def sound_parquet(path: Path) -> AbstractContextManager[None]:
 
 
 def _plain(schema: pa.Schema, wanted: set[str], report: Report) -> list[str]:
-    """Return the names of the readable requested columns, which occur only once and contain plain values."""
+    """Return the names of the requested columns that occur only once and contain plain values; report the others."""
     names = []
     for name in dict.fromkeys(schema.names):
         if name not in wanted or schema.names.count(name) > 1:
@@ -155,10 +155,10 @@ class FileRecords:
             numbers, with an empty string for unknown values.
         count: Number of records declared by the file, at least 1.
         remarks: Remarks for the person who declares the columns.
-        ordered_by: Time column in an extract from a health system, in which several rows of a person are combined into
-            one. The columns of such a file depend on the data: columns not in the schema are ignored, and missing
-            columns are empty.
-        counted: Columns of an extract that indicate what was recorded; they are empty if nothing was recorded.
+        ordered_by: Time column of an extract from a health system, used to combine a person's rows into one. The
+            columns of such a file depend on the data, so columns that the schema lacks are ignored, and columns that
+            the file lacks are treated as empty.
+        counted: Columns of an extract that are filled if something was recorded, and otherwise empty.
         balance: Outcome of each resource or row in an extract.
         above: Numbers of the non-empty rows above the header.
     """
@@ -219,7 +219,7 @@ def record_batches(
 
 
 def _fits(number: int, row: Sequence[object], columns: int, report: Report) -> bool:
-    """Return whether a row has no cells beyond the named columns; report an error if it has any."""
+    """Return whether a row has no cells beyond the named columns; otherwise report an error."""
     beyond = [value for value in row[columns:] if value != ""]
     if beyond:
         problem = Sentence(_("The row has a cell beyond the last named column: “%(value)s”."), value=shown(beyond[0]))

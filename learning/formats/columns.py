@@ -1,6 +1,6 @@
 """Declared columns of a table: their form in a document, and how their values are encoded as numbers.
 
-Each kind of column is a class, whose fields are the same as in its JSON document, the JSON Schema and the import page.
+Each kind of column is a class; its fields also define its JSON document, the JSON Schema and the import page.
 
 Everything here is declared publicly before any private row is read: category lists, value ranges, scaling. Anything
 learned from private rows, such as a mean or the categories that occur, would be a separate release outside the ledger.
@@ -49,7 +49,7 @@ RULES = {
     ANY: _("of the values that occur, the last one in the schema"),
     ALL: _("all codes that occur"),
 }
-"""Rules for combining a holder's values in a column into one, in words."""
+"""Descriptions of the rules that combine a holder's values in a column into one."""
 
 SPELLINGS = _("Other spellings, one per line")
 Missing = Annotated[
@@ -91,7 +91,7 @@ class _Column:
     """Column of a table.
 
     Attributes:
-        uses: Names of the possible uses of such a column on the import page, with descriptions.
+        uses: Possible uses of such a column on the import page, by name, with descriptions.
         rules: Names in ``RULES`` of the rules that can combine several values of a holder; the first is the default.
     """
 
@@ -134,11 +134,11 @@ class LabelColumn(_Column):
 
 
 class Dated:
-    """Common base of date columns. Each date is converted to the time between the date and a reference.
+    """Base class of columns that may contain dates. Each date is converted to the time between it and a reference.
 
     Attributes:
-        until: End of the time: a date (year, month, day), or the name of a date column.
-        since: Start of the time, instead of ``until``.
+        until: Reference after the dates: a date (year, month, day), or the name of a date column.
+        since: Reference before the dates, used instead of ``until``.
         unit: One of ``DATE_UNITS``.
         written: One of ``DATE_ORDERS``, used for the dates of this column and of its reference column.
     """
@@ -156,7 +156,7 @@ class Dated:
 
     @property
     def least(self) -> float:
-        """A time that the column allows."""
+        """Allowed time that temporarily replaces values that are not dates."""
         raise NotImplementedError
 
     def check_reference(self) -> None:
@@ -180,7 +180,7 @@ class Dated:
         return self.reference if day_number(self.reference, "ymd") is None else None
 
     def durations(self, values: Sequence[object], references: Sequence[object] = ()) -> list[object]:
-        """Return the time of each date in the column's unit. A number within the range is already such a time.
+        """Return the time for each date, in the column's unit. A number within the range already is such a time.
 
         Markers for unknown values remain unchanged, and values that are not dates become None. If the reference is
         unknown, the time is unknown, too.
@@ -232,7 +232,7 @@ class Dated:
 
 @dataclass(frozen=True)
 class TargetColumn(_Column, Dated):
-    """Number to learn if the schema declares a target, or the later of two dates whose difference is to be learned.
+    """Column of the target: a number to learn, or the later of two dates whose difference is to be learned.
 
     ``part`` is the part of the target in this column; see `learning.outcomes.Target.parts`. ``spellings`` maps values
     in the file to numbers, for example “dead” to 1.
@@ -296,7 +296,7 @@ class TargetColumn(_Column, Dated):
 
 @dataclass(frozen=True)
 class TextColumn(_Column):
-    """Texts. If a schema has such a column, models learn from nothing else.
+    """Text. If a schema has a text column, models learn only from its texts.
 
     The first ``length`` bytes of UTF-8 are kept.
 
@@ -391,12 +391,12 @@ class FeatureColumn(Protocol):
             Features, shape (len(values), len(features)).
 
         Raises:
-            DataError: A value is not allowed; the error has its 1-based position in ``values`` as its row.
+            DataError: A value is not allowed; the error's row is the 1-based position in ``values``.
         """
         ...
 
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
-        """Yield an error, the one that ``encode`` would raise, for every value that the column does not allow."""
+        """Yield the error that ``encode`` would raise for each value that the column does not allow."""
         ...
 
     def notes(self, values: Sequence[object]) -> Notes:
@@ -561,7 +561,7 @@ class _OneHotColumn(_Column, ABC):
 
     @abstractmethod
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
-        """Return the index of each value's feature, ``_NONE`` or ``_UNDECLARED``."""
+        """Return the index of each value's feature, or ``_NONE`` or ``_UNDECLARED``."""
 
     @abstractmethod
     def _fault(self, value: str) -> tuple[str, str]:

@@ -86,7 +86,7 @@ class OneRecord:
                 raise DataError(problem, remedy, column=name)
 
     def moments(self, values: Sequence[object]) -> list[tuple[float, str] | None]:
-        """Return each record's sort value (a day or a number) and how it was written; None if the value is neither."""
+        """Return each record's sort value (a day or a number) and its spelling; None if the value is neither."""
         return [_moment(value, self.written) for value in values]
 
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
@@ -122,7 +122,7 @@ def combined(
     classes: Sequence[str],
     one: OneRecord,
 ) -> tuple[dict[str, list[object]], list[str]]:
-    """Return the values of one record per holder, in the order in which holders first occur, and the holders.
+    """Return the combined values by column, with one record per holder in order of first occurrence, and the holders.
 
     Args:
         columns: Allowed values by column; an empty value is unknown.

@@ -96,7 +96,7 @@ _KINDS = ("numbers", "times", "labels")
 
 
 def _fault(document: Any, details: ErrorDetails) -> DataError:
-    """Return an error found by pydantic in this project's words, with the column concerned."""
+    """Convert an error found by pydantic to a DataError in plain words that names the column."""
     place = [part for part in details["loc"] if part not in ("table", "image")]
     if place[:1] == ["target"]:
         place = ["target", *(part for part in place[1:] if part not in _KINDS)]

@@ -417,7 +417,7 @@ def _column(name: str, values: list[str], holder: str | None, label: str | None,
 def _is_identifier(name: str, values: Sequence[str], known: Sequence[str]) -> bool:
     """Return whether numbers are identifiers, judging by the column's name, their format, or their uniqueness.
 
-    Such numbers merely count or identify records and say nothing about people. If they are codes, they have no order.
+    Such numbers only count or identify records and say nothing about people, or they are codes without an order.
     """
     words = re.sub("([a-z])([A-Z])", r"\1 \2", name).lower()
     if _IDENTIFIER.search(words) or any(_CODE.fullmatch(value) for value in known):
@@ -438,7 +438,7 @@ def _usual(numbers: Sequence[float]) -> tuple[float, float]:
 
 
 def round_range(low: float, high: float) -> tuple[int | float, int | float]:
-    """Return a range of round numbers around a range: from 0 if possible, up to 1, 2 or 5 times a power of ten.
+    """Return a range widened to round numbers: from 0 if possible, up to 1, 2 or 5 times a power of ten.
 
     >>> round_range(18, 83), round_range(0.2, 0.7), round_range(-3, 4), round_range(5, 5)
     ((0, 100), (0, 1), (-5, 5), (0, 5))
@@ -478,7 +478,7 @@ def _years_until(day: str, known: Sequence[str], written: str) -> dict[str, int]
 def _code_system(name: str, values: Sequence[str]) -> str | None:
     """Return the classification that a column's name suggests and that contains all its values.
 
-    Codes with letters can be ambiguous: ICD-9's supplementary factors, or chapters of ICD-10, which is more common.
+    Codes that begin with a letter can belong to ICD-9's supplementary factors or to ICD-10, which is more common.
     """
     for called, systems in _CODED:
         if not values or not called.search(name):
@@ -505,7 +505,7 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 
 def _is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first row is a header, with no numbers and few words that occur in the rows below."""
+    """Return whether the first row is a header: it has no numbers, and few of its words occur in the rows below."""
     if any(_numbers([cell], decimal) for cell in first for decimal in (".", ",")):
         return False
     count = sum(
@@ -529,7 +529,7 @@ def _in_order(value: str) -> tuple[int, float, str]:
 PERHAPS_VALUES = ("NA", "None")
 """Words for unknown values that are valid values of some columns, such as countries and complications."""
 _PLACES = 5
-#: A column is numeric if it has at least this many numbers for each cell that is not a number, and this many differ.
+#: A numeric column has at least this many numbers per cell that is not a number, and at least this many distinct ones.
 _FOR_EACH, _DIFFERENT = 4, 4
 #: A column is numeric if more than this many of its numbers are distinct, or at least one in this many is.
 _MORE_THAN_CODES, _FIFTH = 12, 5

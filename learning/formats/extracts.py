@@ -42,7 +42,8 @@ class Extract(NamedTuple):
     Attributes:
         names: Names of the columns, beginning with the columns in every extract.
         rows: Values by column.
-        counted: Condition columns, whose values indicate that a condition was recorded; otherwise, nothing is known.
+        counted: Condition columns. A value means that the condition was recorded; an empty cell means that nothing is
+            known.
     """
 
     names: list[str]
@@ -71,14 +72,14 @@ def flat(facts: Iterable[Fact]) -> Extract:
 
 
 def filled(person: str, moment: str, values: Mapping[str, object]) -> Iterator[Fact]:
-    """Yield facts for known values."""
+    """Yield a fact for each known value."""
     for column, value in values.items():
         if column and value not in (None, ""):
             yield Fact(person, moment, column, value)
 
 
 def named(code: str, unit: str) -> str:
-    """Return the name of a column of measurements; each unit has its own column."""
+    """Return the column name of a measurement; each unit has its own column."""
     return f"{code} [{unit}]" if unit else code
 
 

@@ -25,7 +25,7 @@ from learning.formats.table import text_of
 
 _NOT_SO = {"entered-in-error", "refuted", "cancelled"}
 _UNSURE = {"unconfirmed", "provisional", "differential"}
-#: ICD-10-GM diagnostic certainty: excluded, suspected, state after. Only G (confirmed) is used.
+#: ICD-10-GM diagnostic certainties that are not used: excluded, suspected, state after. Only G (confirmed) is.
 _CERTAINTY = re.compile(r"diagnosesicherheit", re.IGNORECASE)
 _NOT_CONFIRMED = {"A", "V", "Z"}
 _READ = ("Patient", "Observation", "Condition")
@@ -176,7 +176,8 @@ def fhir_facts(path: Path, balance: Balance) -> Iterator[Fact]:
     """Yield facts from the Patient, Observation and Condition resources of a file. The balance counts every resource.
 
     Raises:
-        DataError: The file is not valid JSON, is one of several pages, or contains no patient or duplicate patient ids.
+        DataError: The file is not valid JSON, contains only one of several pages, or contains no patient or duplicate
+            patient ids.
     """
     resources = _latest_versions(list(_resources(path, balance)), balance)
     patients = _Patients()
@@ -402,7 +403,7 @@ def _moment(resource: Mapping[str, Any], *names: str) -> str:
 
 
 def _code(concept: Any) -> str:
-    """Return a concept's name for any order of codings: LOINC, SNOMED, the first other system, or else its text."""
+    """Return a concept's name from its LOINC, SNOMED or alphabetically first other code, or else from its text."""
     codings = _codes(concept)
     for systems in _WELL_KNOWN:
         if found := sorted(code for system, code in codings if system in systems):

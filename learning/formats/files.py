@@ -1,4 +1,4 @@
-"""Files as streams of uncompressed bytes, and the check that they have the expected content."""
+"""Files as streams of uncompressed bytes, and checks of their content."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
 
 
 class _Bounded(io.RawIOBase):
-    """Stream of uncompressed bytes that fails if there are more than the compressed file may contain."""
+    """Stream of uncompressed bytes that raises an error if it is longer than the compressed file may contain."""
 
     def __init__(self, stream: IO[bytes] | gzip.GzipFile, most: int) -> None:
         self._stream, self._most, self._read = stream, most, 0
@@ -239,7 +239,7 @@ def sound(path: Path, problem: str, remedy: str, *unsound: type[Exception]) -> I
     except DataError as error:
         raise error.at(file=path) from None
     except MemoryError:
-        raise  # unrelated to the file, although some libraries derive their own errors from it
+        raise  # not an error in the file, although some libraries derive their own errors from it
     except (*_UNSOUND, *unsound) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise cannot_open(path, error) from error
@@ -248,7 +248,7 @@ def sound(path: Path, problem: str, remedy: str, *unsound: type[Exception]) -> I
 
 
 def holds(path: Path, member: str) -> bool:
-    """Return whether this is a zip file with this member."""
+    """Return whether a path is a zip file with this member."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:

@@ -1,7 +1,8 @@
 """Image files in a zip archive (PNG, JPEG, TIFF, BMP and DICOM), each with its class and possibly its holder.
 
-The class of an image is the name of its folder, or is given by a table in the archive or uploaded with it, which has
-the columns ``file``, ``class`` and ``holder``. Without a row in a table, the holder of a DICOM file is its Patient ID.
+The class of an image is the name of its folder, or is listed in a table with the columns ``file``, ``class`` and
+``holder``. The table is in the archive or uploaded with it. The holder of a DICOM file that is not in a table is its
+Patient ID.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def dicom_image(content: bytes, window: tuple[float, float] | None) -> tuple[Ima
 
 
 def dicom_properties(content: bytes) -> tuple[int, int, bool, tuple[float, float] | None]:
-    """Return height, width, whether a DICOM file has colours, and the requested window."""
+    """Return a DICOM file's height and width, whether it has colours, and the window that it requests."""
     import pydicom
 
     file = pydicom.dcmread(io.BytesIO(content), stop_before_pixels=True)
@@ -269,7 +270,7 @@ class ImageProperties:
 
     Attributes:
         sizes: Height and width, with the number of images that have them.
-        channels: 3 if an image has colours, else 1.
+        channels: 3 if any image has colours, else 1.
         classes: Class names, sorted.
         window: Centre and width requested by the first DICOM file.
     """

@@ -33,13 +33,13 @@ from learning.formats.schema import Schema
 logger = logging.getLogger(__name__)
 
 _MB = 1 << 20
-#: A reader may take longer than its processor time, because waiting for the disk uses none.
+#: A reader may run this many times as long as its processor time, because waiting for the disk uses none.
 _PATIENCE = 2
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """Limits for a reader: memory in MB, in addition to that of its programs, and processor time in seconds."""
+    """Limits for a reader: memory in MB, beyond that of its programs, and processor time in seconds."""
 
     memory: int
     seconds: int
@@ -122,7 +122,7 @@ def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progres
 
 
 def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
-    """Return the answer of a reading process, or how it ended. The process has always ended when this returns."""
+    """Return the answer of a reading process, or how it ended. The process never outlives this call."""
     request = request | {"folder": str(folder), "memory": allowance.memory * _MB, "seconds": allowance.seconds}
     with ConfinedProcess("learning.formats.isolation") as process, process.within(_PATIENCE * allowance.seconds):
         try:
@@ -154,8 +154,8 @@ _LIMIT = _("Check where the file comes from. If it is the right file, split it, 
 
 def main() -> None:
     """Carry out the request in a confined process, and write the answer, which reports any error."""
-    # Readers import these when they use them. Here they are imported first, because a confined process can open only
-    # the named files, and so that the libraries' memory does not count towards the limit.
+    # Readers import these libraries when they need them. They are imported early because a confined process can open
+    # only the named files, and so that their memory does not count towards the limit.
     import pyarrow.compute
     import pyarrow.csv
     import pyarrow.parquet  # noqa: F401
@@ -179,7 +179,7 @@ def answered(request: dict[str, Any], folder: Path, progress: Callable[[int, int
     except MemoryError:
         return {"exhausted": True}
     except Exception as error:  # an unexpected error in a library
-        # Report the place but not the message, which may repeat a record.
+        # Report the place but not the message, which may quote a record.
         where = [f"{each.filename}:{each.lineno}" for each in traceback.extract_tb(error.__traceback__)[-3:]]
         return {"failed": f"{type(error).__name__} at {', '.join(where)}"}
 

@@ -1,6 +1,6 @@
 """Reader for any file described by a schema; the format is determined by the file's name or first bytes.
 
-The person who imports a file sees the first records as they are encoded, in words and pictures.
+`preview` shows the person who imports a file the first records as they are encoded, in words and pictures.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read_file(
     Args:
         label_file: File with the labels of an idx file, or with the class and holder of each image in a zip file.
         member: File to read within a zip file.
-        holders: Whether holders are read. The formats mat and idx have none: read them without, and use
+        holders: Whether holders are read; must be False for mat and idx files, which cannot store holders. Use
             ``Rows.one_holder_per_row`` if each record has its own holder.
         report: Collects all errors; the records without errors are then returned.
 

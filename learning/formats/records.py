@@ -76,7 +76,7 @@ class RowFiles:
             file.write(content)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the information about written records that is needed by `rows`."""
+        """Return the information about written records that `rows` needs."""
         return {"kind": self.kind, "shape": self.shape, "counts": self.counts}
 
     def rows(self, written: dict[str, Any], empty: npt.NDArray[Any], *, labels: bool, holders: bool) -> Rows:
@@ -288,7 +288,7 @@ class RecordEncoder:
         return one if holder.name in columns else None
 
     def _counted(self, columns: Columns, one: OneRecord) -> Columns:
-        """Return columns in which known values are replaced by 1 and unknown values are empty, to be counted."""
+        """Return columns for counting, with 1 for each known value and an empty value for each unknown one."""
         changed: dict[str, Sequence[object]] = {}
         for column in self.schema.features:
             if one.rule(column.name) == COUNT and column.name in columns:
@@ -341,7 +341,7 @@ class RecordEncoder:
         return self.labels and bool(answers) and all(column.name in columns for column in answers)
 
     def end(self) -> None:
-        """Store records that can be built only from the whole file; report an error if the file has none."""
+        """Store records that can be built only from the whole file; report an error if the file has no records."""
         if not self._read and not self.report.count:
             self.report.add(DataError(_("The file contains no records."), _("Add records.")))
         if self._single:
@@ -366,7 +366,7 @@ class RecordEncoder:
             values, references = columns[column.name], columns[reference] if reference is not None else ()
             durations = column.durations(values, references)
             self._note(column.date_faults(values, durations, references), rows, faulty)
-            changed[column.name] = [column.least if each is None else each for each in durations]  # reported only once
+            changed[column.name] = [column.least if each is None else each for each in durations]  # already reported
         return {**columns, **changed}
 
     def _decimal(self, columns: Columns, rows: Sequence[int], faulty: set[int]) -> Columns:
@@ -395,7 +395,7 @@ class RecordEncoder:
                         column=column.name,
                     )
                     self._note([fault], rows, faulty)
-                    values[place] = 0  # reported only once
+                    values[place] = 0  # already reported
                 else:
                     values[place] = value.replace(",", ".")
             changed[column.name] = values

@@ -150,7 +150,7 @@ class _Numbered(Sequence[str]):
         return f"{self._prefix}-{place:0{self._width}d}"
 
 
-#: Number of places stored for each reason why items were left out.
+#: Number of places stored for each reason for leaving items out.
 _PLACES = 20
 
 
@@ -164,7 +164,7 @@ class OmittedItems:
 
 @dataclass
 class BalancePart:
-    """Counts for one table, or for one kind of resource, of a file."""
+    """Counts for one table, or for one kind of resource, in a file."""
 
     seen: int = 0
     used: int = 0
@@ -201,7 +201,7 @@ class Balance:
         self._part(part).used += count
 
     def refuse(self, part: str, count: int = 1) -> None:
-        """Count items with an error, which is in the report."""
+        """Count items whose errors are in the report."""
         self._part(part).refused += count
 
     def leave_out(self, part: str, reason: str, *, place: int | None = None) -> None:
@@ -212,18 +212,18 @@ class Balance:
             left_out.places.append(place)
 
     def empty(self, places: Sequence[int]) -> None:
-        """Count empty rows of a table, at their places in the file."""
+        """Count empty rows of a table, given their places in the file."""
         for place in places:
             self.see(ROWS)
             self.leave_out(ROWS, _("The row is empty."), place=place)
 
     def comment(self, place: int) -> None:
-        """Count a line of a table that is not a row, at its place in the file."""
+        """Count a line of a table that is not a row, given its place in the file."""
         self.see(ROWS)
         self.leave_out(ROWS, _("The line is a comment."), place=place)
 
     def above_header(self, places: Sequence[int]) -> None:
-        """Count rows of a table above its header, at their places in the file."""
+        """Count rows of a table above its header, given their places in the file."""
         for place in places:
             self.see(ROWS)
             self.leave_out(ROWS, _("The row is above the header."), place=place)
@@ -381,7 +381,7 @@ class Report:
     def add_rows(
         self, places: Iterable[int], problem: Callable[[int], str], remedy: Sentence | str, column: str | None = None
     ) -> None:
-        """Add an error for each of these records, numbered from 0; only stored errors have messages."""
+        """Add an error for each of these records, numbered from 0; messages are built only for stored errors."""
         for place in places:
             if len(self.faults) < MOST:
                 self.add(DataError(problem(place), remedy, row=place + 1, column=column))
@@ -390,7 +390,7 @@ class Report:
 
     @contextmanager
     def noting(self, file: Path | None = None) -> Iterator[None]:
-        """Add a DataError that is raised in this block, including this file if one is given."""
+        """Add any DataError raised in this block to the report, with the file if one is given."""
         try:
             yield
         except DataError as error:

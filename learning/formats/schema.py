@@ -44,7 +44,7 @@ _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
 
 @dataclass(frozen=True)
 class TabularSchema:
-    """Records of a table: CSV or Parquet, or arrays with a position for each number of an encoded record.
+    """Records of a table (CSV or Parquet), or arrays with a position for each number of an encoded record.
 
     Instead of classes, the schema may declare another ``target``; in that case, columns with the role ``target``
     contain its parts.
@@ -218,7 +218,7 @@ class TabularSchema:
         return self.encode_columns({name: [row[name] for row in rows] for name in names}, len(rows))
 
     def encode_columns(self, values: Mapping[str, Sequence[object]], count: int) -> npt.NDArray[Any]:
-        """Encode records given column by column, the faster way used for files."""
+        """Encode records given column by column, which is faster and used for files."""
         if self.text is not None:
             return self.text.encode(values[self.text.name])
         encoded = np.empty((count, len(self.feature_names)), np.float32)

@@ -91,7 +91,7 @@ class Lines:
 
     Attributes:
         number: Number of lines read so far.
-        comment: The last line that is not a row: a comment, or the first line if it declares the separator.
+        comment: Number of the last line that is not a row: a comment, or the first line if it declares the separator.
     """
 
     def __init__(self, stream: IO[bytes], comment: str) -> None:
@@ -118,7 +118,7 @@ class Lines:
         return not self._waiting
 
     def take_block(self) -> bytes:
-        """Return a block of whole lines that have not been read, so that they are not yielded; empty at the end."""
+        """Remove and return a block of unread whole lines, which are then not yielded; empty at the end."""
         if not self._waiting:
             return next(self._blocks, b"")
         block = b"".join(self._waiting)
@@ -149,7 +149,7 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 class _WholeBlocks:
-    """Reader for blocks with only common content, which are read column by column."""
+    """Fast reader for blocks without unusual content, which are read column by column."""
 
     def __init__(self, schema: TabularSchema, names: list[str], wanted: set[str]) -> None:
         self._delimiter, self._comment = schema.delimiter, schema.comment.encode()
@@ -275,7 +275,7 @@ def separator_line(line: str) -> str:
 
 
 def _records(lines: Lines, schema: TabularSchema, report: Report) -> Iterator[Line]:
-    """Yield the valid records up to the last record that begins in a block of lines; other lines are counted."""
+    """Yield the valid records up to the last one that begins in the current block; count and report other lines."""
     texts, before = iter(lines), lines.number
     reader = csv.reader(texts, delimiter=schema.delimiter, skipinitialspace=True, strict=True)
     while True:
@@ -304,9 +304,9 @@ def _records(lines: Lines, schema: TabularSchema, report: Report) -> Iterator[Li
 def _header(
     lines: Iterator[Line], schema: TabularSchema, wanted: set[str], report: Report
 ) -> tuple[list[str], list[Line]] | None:
-    """Return the names of the file's columns, and the rows below them that were read while searching.
+    """Return the names of the file's columns, and the rows below them that were read in search of the header.
 
-    Returns None, with the reason in the report, if the rows cannot be read without the names.
+    Returns None and reports the reason if the rows cannot be read without the names.
     """
     declared = [column.name for column in schema.columns]
     if not schema.header:

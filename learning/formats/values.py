@@ -19,7 +19,7 @@ from common.sentences import gettext_noop as _
 if TYPE_CHECKING:  # importing it takes a tenth of a second, and most commands do not need it
     import pyarrow as pa
 
-#: Unlike forms, Python also accepts 1_000, digits of other scripts and nan as numbers.
+#: Stricter than Python's float(), which also accepts 1_000, digits of other scripts and nan.
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _DIGITS_16 = 10**15
@@ -100,7 +100,7 @@ def has_thousands(value: object) -> bool:
 
 
 def inexact_fault(value: str) -> tuple[str, str]:
-    """Return problem and remedy for a number used as a code, if it may have lost digits."""
+    """Return the problem and remedy for a code stored as a number, which may have lost digits."""
     text = _("%(value)s has more than 15 digits, so the file may have lost some of them.")
     return Sentence(text, value=value), _("Save the column as text.")
 
