@@ -1,6 +1,6 @@
 """Learners by name, used as teachers or students, and descriptions of their parameters for forms.
 
-They are independent of privacy. Does not import Django.
+Learners do not deal with privacy. This package does not import Django.
 """
 
 from __future__ import annotations

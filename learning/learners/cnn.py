@@ -1,6 +1,6 @@
 """Convolutional network of the Individualized PATE paper (Boenisch et al., PoPETs 2023), as a learner.
 
-PyTorch is loaded only when needed, not for showing the parameters in forms.
+PyTorch is loaded for training and predictions, but not to show the parameters in forms.
 """
 
 from __future__ import annotations

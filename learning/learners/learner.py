@@ -1,6 +1,6 @@
-"""Learners. Their parameters are fixed at construction, and their method ``fit`` returns a model.
+"""Learners, whose parameters are fixed at construction and whose method ``fit`` returns a model.
 
-They are independent of privacy, so a learner can be a teacher or a student.
+Learners do not deal with privacy, so a learner can be a teacher or a student.
 """
 
 from __future__ import annotations

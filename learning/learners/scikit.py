@@ -29,7 +29,7 @@ _SCHEMA = "schema.json"
 
 
 class ScikitModel(Model):
-    """Fitted scikit-learn classifier, covering all classes and flattening images."""
+    """Fitted scikit-learn classifier that flattens images and returns the probabilities of all classes."""
 
     def __init__(self, estimator: Any, classes: int, shape: tuple[int, ...]) -> None:
         super().__init__(classes, shape)
@@ -100,7 +100,7 @@ def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequenc
 
 @dataclass(frozen=True)
 class ScikitLearner(Learner):
-    """Learner that wraps a scikit-learn estimator. If the training data have one class, it is always predicted.
+    """Learner that wraps a scikit-learn estimator. Given data of a single class, it always predicts that class.
 
     scikit-learn is loaded when a model is trained or read, and skops when a model is stored or read, because they take
     seconds to load and most processes never need them.

@@ -1,1 +1,1 @@
-"""Mechanisms, one package each: a method's questions, and the holders asked. Does not import Django."""
+"""Mechanisms, with a package for each: a method's questions and how they are answered. Does not import Django."""

@@ -1,7 +1,7 @@
 """Choices of a run's method, each described in one place: label, help, limits and conditions.
 
-The choices of a method are a frozen dataclass with fields made by :func:`choice`. Forms, API, pages and checks read
-them from :meth:`Choices.described`.
+The choices of a method are a frozen dataclass with fields made by :func:`choice`. Forms, the API, pages and checks get
+these fields from :meth:`Choices.described`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Fault = tuple[str, str]
 
 
 class ChoicesError(ValueError):
-    """Exception for choices that are not possible. ``faults`` contains their names and the reasons."""
+    """Error raised for choices that are not possible. ``faults`` contains their names and the reasons."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__(" ".join(message for _name, message in faults))
@@ -40,19 +40,19 @@ class ChoicesError(ValueError):
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice of a method. Texts are in English, marked for translation.
+    """Description of one choice of a method. Texts are in English, marked for translation.
 
     Attributes:
         type: bool, dict, float, int or str.
         default: Value used if a proposal leaves the choice out.
         help: Purpose of the choice; may be empty.
-        values: The possible values, each with its label.
-        kinds: The possible kinds with their own parameters, by name.
+        values: Possible values, each with its label.
+        kinds: Possible kinds by name, each with its own parameters.
         parameters: Name of the choice that holds the kind's parameters; if empty, they are stored with the kind's name.
         optional: Whether None is allowed, which leaves the choice to a public rule.
-        unset: Description of that rule.
+        unset: Description of the public rule that applies to None.
         percent: Whether forms show a share in per cent.
-        only_if: The values of other choices, by name, that this choice requires.
+        only_if: Values of other choices, by name, for which this choice applies.
         rehearsed: Values that only rehearsals may use.
         needs_public_points: Whether the choice applies only if a run has public points.
         is_column: Whether the value is the name of a column of the private dataset (None or "" for no column).
@@ -80,7 +80,7 @@ class Choice:
 
     @property
     def named(self) -> list[str] | None:
-        """Possible names; None if the choice is not among named values."""
+        """Possible names; None if the values have no names."""
         names = self.kinds if self.kinds is not None else self.values
         return None if names is None or self.type is int else list(names)
 
@@ -143,7 +143,7 @@ class Choices:
     """
 
     def __post_init__(self) -> None:
-        # The combination can only be checked once each choice is valid.
+        # A combination can be checked only once each choice is valid.
         alone = [fault for each in self.described() for fault in each.faults(getattr(self, each.name))]
         if faults := alone or list(self.faults()):
             raise ChoicesError(faults)
@@ -234,7 +234,7 @@ class HolderChoices(Choices):
             )
 
     def space(self, points: NDArray[Any]) -> Representation:
-        """Return the first round's representation for points `(n, *shape)`: records, or vectors from an encoder."""
+        """Return the first round's representation for points `(n, *shape)`, either records or an encoder's vectors."""
         if not self.representation:
             return self.own_space(points) or self.usual_space(points.shape[1:])
         return representation_create(self.representation, self.representation_parameters)

@@ -1,4 +1,4 @@
-"""Question of a head count, the simplest mechanism: the number of people in each of a few cells."""
+"""Question for a head count, the simplest mechanism: the number of people in each of a few cells."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class HeadCountQuestion:
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the noise of each number, in people."""
+        """Standard deviation of the noise in each count, in people."""
         return self.noise * math.sqrt(self.most)
 
     @property
@@ -60,7 +60,7 @@ class HeadCountQuestion:
         return slice(start, self.size)
 
     def state(self, released: Arrays | None) -> None:
-        """Return None: there is only one question."""
+        """Return None, because there is only one question."""
 
     def bounds(self, part: slice) -> list[float]:
         del part

@@ -60,7 +60,7 @@ def best_threshold(levels: Sequence[PlannedLevel]) -> float:
 
 
 def at_threshold(levels: Sequence[PlannedLevel], cap: float) -> list[PlannedLevel]:
-    """Return the levels whose cap is at least ``cap``, each with this cap instead."""
+    """Return the levels whose cap is at least ``cap``, with their caps replaced by ``cap``."""
     return [replace(level, cap=cap) for level in levels if level.cap >= cap]
 
 
@@ -183,7 +183,7 @@ class Question(Protocol):
         ...
 
     def state(self, released: Arrays | None) -> Any:
-        """Return the state after the last release (None before the first). It depends only on releases."""
+        """Return the state after a release (None: before the first one). It depends only on releases."""
         ...
 
     def bounds(self, part: slice) -> list[float] | None:
@@ -202,7 +202,7 @@ class Question(Protocol):
         the budget or charging class of each person. ``records`` are :class:`Records`, or another input.
 
         If only these people are asked (``alone``), they may answer several steps in a row, each using the previous
-        release. The noise of these releases is then drawn here, and no one sees them before the commit.
+        release. This method then draws the noise of these releases, which no one sees before the commit.
         """
         ...
 

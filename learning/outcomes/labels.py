@@ -61,7 +61,7 @@ class CrossEntropy:
 
 
 def curvature_bounds(probabilities: Floats) -> Floats:
-    """Return diagonal matrices `(P, C)` above diag(p) - p pᵀ, for probabilities `(P, C)`.
+    """Return diagonal upper bounds `(P, C)` of the matrices diag(p) - p pᵀ, for probabilities `(P, C)`.
 
     >>> curvature_bounds(np.array([[0.5, 0.5], [1.0, 0.0]])).tolist()
     [[0.5, 0.5], [0.0, 0.0]]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
 _WIDTH = 3.0
-"""Half a 95 % interval of a Laplace distribution, in mean absolute deviations: log 20. For a normal one, 2.5."""
+"""Half-width of a Laplace distribution's 95 % interval, in mean absolute deviations: log 20 (2.5 if it were normal)."""
 
 
 BINS = 16
@@ -33,7 +33,7 @@ _LEAST_SPREAD = 1e-4
 
 @dataclass(frozen=True)
 class SquaredLoss:
-    """See :class:`learning.outcomes.outcome.Loss`; targets y in the range are measured from its middle, in widths.
+    """See :class:`learning.outcomes.outcome.Loss`; targets y are measured from the range's middle, in widths.
 
     The first score m is fitted to y by (m - y)²/2, the second score s to |y - m| by (s - |y - m|)²/2, with m held
     fixed. A holder's gradient is clipped: a residual beyond clip_norm / ‖f‖ is reduced to this value, so the loss

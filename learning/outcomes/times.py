@@ -196,7 +196,7 @@ class Times(Target):
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Intervals in which the event may happen; the last one stands for any later time."""
+        """Intervals in which the event may happen; the last one represents all later times."""
         starts = (0.0, *self.ends[:-1])
         within = (
             f"{digits(low)}–{digits(high)} {self.unit}".rstrip() for low, high in zip(starts, self.ends, strict=True)
@@ -304,7 +304,7 @@ def kaplan_meier(times: Floats, events: Bools, moments: Floats, *, before: bool 
         times: `(n,)` times of the event, or of the end of the follow-up.
         events: `(n,)` True if the time is the time of the event.
         moments: `(m,)` times at which the share is estimated.
-        before: Whether events at exactly one of these times count as later.
+        before: Whether events exactly at a moment count as later.
     """
     distinct = np.unique(times[events])
     ordered = np.sort(times)

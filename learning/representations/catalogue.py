@@ -87,7 +87,7 @@ class Standardised(Representation):
 class Thresholds(Standardised):
     """Standardised columns, with flags for whether a column of more than two values exceeds public thresholds.
 
-    A linear model on these can follow curves, because the flags form a step function for each column.
+    A linear model on these features can follow curves, because the flags form a step function for each column.
 
     >>> points = np.random.default_rng(0).random((50, 3))
     >>> Thresholds(thresholds=4).fit(points).transform(points).shape

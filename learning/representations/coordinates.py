@@ -22,7 +22,7 @@ GRID = 2.0**16
 """Number of rounding steps on either side of 0 in a column, half of them beyond the largest public value."""
 
 _RANKED = np.arange(1, 64) / 64  # quantiles at which ranks rise
-_RANKS, _PHASES, _FINER = 2.0**10, 2.0**12, 2.0**8  # steps of a rank from 0 to 1, cosines of a turn, steps between two
+_RANKS, _PHASES, _FINER = 2.0**10, 2.0**12, 2.0**8  # steps per range of ranks, cosines per turn, steps between cosines
 
 _MIDDLE = (0.05, 0.95)
 _FENCES = 3.0
@@ -54,7 +54,7 @@ class PointEncoder(Protocol):
 
 
 class ColumnEncoder:
-    """Numbers without transformation (images flattened), rounded to steps set by each column's largest public value.
+    """Untransformed numbers (images flattened), rounded to steps set by each column's largest public value.
 
     Values beyond twice the largest public value are clipped.
 
@@ -92,7 +92,7 @@ class ColumnEncoder:
 class ClippedColumnEncoder(ColumnEncoder):
     """Numbers clipped at each column's public quantiles, so that a few wrong public values do not affect the spread.
 
-    Values are clipped beyond the 5 % and 95 % quantiles at three times the distance between them, and at the range of
+    The limits lie beyond the 5 % and 95 % quantiles by three times the distance between them, but within the range of
     the public values. If the two quantiles are equal, only the range applies.
 
     >>> encoder = ClippedColumnEncoder.fit(np.arange(101.0)[:, None] / 100)
@@ -182,7 +182,7 @@ class ThresholdEncoder:
 
 
 class InteractionEncoder:
-    """Random cosines of the ranks of several columns, whose weighted sum can follow how columns act together.
+    """Random cosines of the ranks of several columns, whose weighted sum can model how columns interact.
 
     A feature is cos(w·r + b) with random normal w and uniform b, where r are the values' ranks among the public points
     from 0 to 1. Sums of these approximate any function of a Gaussian kernel's space (Rahimi and Recht 2007, "Random
@@ -222,7 +222,7 @@ class InteractionEncoder:
             values = np.sort(flat[:, column])
             inner = np.unique(np.quantile(values[values < values[-1]], _RANKED, method="lower"))
             ends = np.concatenate([[0], np.searchsorted(values, inner, side="right"), [len(values)]]) / len(values)
-            ranks = np.rint((ends[1:] + ends[:-1]) / 2 * _RANKS)  # of the middle of the points between two cuts
+            ranks = np.rint((ends[1:] + ends[:-1]) / 2 * _RANKS)  # rank of the middle of the points between two cuts
             offsets += ranks[0] * weight
             cuts.append(inner)
             rises.append(np.diff(ranks))
@@ -307,7 +307,7 @@ def _flat(graph: Graph, points: str) -> str:
 
 
 def finite(points: NDArray[np.floating]) -> Floats:
-    """Return the points in double precision, with 0 for non-finite values: a bad record must not stop others."""
+    """Return the points in double precision, with 0 for non-finite values so that a bad record does not stop others."""
     return np.nan_to_num(np.asarray(points, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
 
 
@@ -319,7 +319,7 @@ MOST_COMPONENTS = 1040
 
 _UNIT = 2.0**12  # steps per unit of a projected coordinate
 _FARTHEST = 2.0**20  # in steps; projected coordinates are clipped there, so that 1040 squares stay below 2⁵³
-_POINTS_PER_COMPONENT = 20  # with fewer, small variances mostly describe just these points
+_POINTS_PER_COMPONENT = 20  # with fewer points, small variances mostly describe these points only
 _LEAST_SHARE = 1e-3  # share of the floor below which a variance is treated as 0
 _WITHIN = 99.9  # percentage of public coordinates that are not clipped in Euclidean geometry
 
@@ -423,7 +423,7 @@ def evening_matrix(
     """Return the largest principal components of public points, each divided by the root of its variance plus a floor.
 
     Columns with two values (including thresholds) are treated as 0 and 1, so that rare values stay small; all other
-    columns are brought to their `spreads` first.
+    columns are first scaled to their `spreads`.
 
     Args:
         features: `(n, width)` features of the public points.

@@ -1,4 +1,4 @@
-"""Images as integers, based on oriented wavelets or on the similarity of their parts to patches of public images.
+"""Integer features of images: oriented wavelets, or similarities of image parts to patches of public images.
 
 Pixels have 255 levels, and large images are reduced first. All steps are exact (`learning.exact_arithmetic`), in
 float32.
@@ -11,9 +11,9 @@ filters.
 
 *Whitened patches* (Coates, Ng 2011): every patch of an image is normalised to the same mean and contrast, whitened like
 public patches, and compared with some public patches. Each comparison gives two numbers: how far the similarity to the
-public patch, and to its negative, exceeds a threshold. They are added up in three by three regions of the image. All of
-this is a convolution: whitening is part of the filters, which add up to 0, so the mean of a patch cancels out, and the
-contrast is divided out afterwards. Sums are of integers: the products of filters with pixels, and the rounded
+public patch, and to its negative, exceeds a threshold. These numbers are added up in three by three regions of the
+image. All of this is a convolution: whitening is part of the filters, which add up to 0, so the mean of a patch cancels
+out, and the contrast is divided out afterwards. All sums are of integers: products of filters with pixels, and rounded
 similarities of a region.
 """
 
@@ -40,7 +40,7 @@ SIDE = 28
 
 ORIENTATIONS = 8
 _CELLS = 7  # approximate number of cells and blocks along the shorter side
-_WAVELET_BATCH = 256  # images at a time
+_WAVELET_BATCH = 256  # number of images processed at a time
 _WEIGHT = 2.0**15  # largest sum of a filter's absolute values, so that responses stay below 2²³
 _STEP = 2.0**12  # unit of rounded responses, so that the sum of a pair's squares stays below 2²⁴
 _ROOT = 64.0  # steps per unit of the root of a modulus
@@ -106,7 +106,7 @@ def square_sums_in_graph(
     sides: tuple[int, int] | None = None,
     stride: int | None = None,
 ) -> str:
-    """Add the nodes of `square_sums`. With the `sides` of the maps given, the rest at the edge forms a smaller part."""
+    """Add the nodes of `square_sums`. If the maps' `sides` are given, the rest at the edge forms smaller parts."""
     kernel = [side] * 2 if isinstance(side, int) else list(side)
     missing = [0, 0] if sides is None else [-length % each for length, each in zip(sides, kernel, strict=True)]
     ones = graph.constant(np.ones((channels, 1, *kernel), np.float32))

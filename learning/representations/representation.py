@@ -26,7 +26,7 @@ _BATCH = 4096
 
 @dataclass(frozen=True)
 class Representation(ABC):
-    """A way to describe points. Subclasses are frozen dataclasses with fields made by `learners.learner.parameter`.
+    """Description of points by coordinates. Subclasses are frozen dataclasses of `learners.learner.parameter` fields.
 
     name: name in stored runs.  label: human-readable name.  images, texts, encoded: whether points must be images,
     texts or vectors of an encoder.  statement: what the operator must confirm before using it, or empty.  costly:
@@ -118,7 +118,7 @@ class FittedRepresentation:
         return self.coordinates.to_graph(graph, self.encoder.to_graph(graph, points))
 
     def state(self) -> Arrays:
-        """Return all numbers by name; together with its name and parameters, they reproduce the representation."""
+        """Return all numbers of the representation by name; with its name and parameters, they reproduce it."""
         encoder = {f"encoder.{name}": array for name, array in self.encoder.state().items()}
         coordinates = {f"coordinates.{name}": array for name, array in self.coordinates.state().items()}
         return {"kind": np.array(self.encoder.kind), **encoder, **coordinates}

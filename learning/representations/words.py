@@ -1,10 +1,10 @@
 """Words and word parts of texts, which are hashed, weighted by their rarity in public texts, and reduced.
 
 A text's runs of 3 to 5 bytes, its words and its pairs of words are found by arithmetic on its bytes (ASCII capitals are
-treated as lower-case letters). Each is assigned to one of `BUCKETS` (feature hashing, Weinberger et al. 2009). Buckets
-are weighted by their inverse frequency in the public texts, and every text is scaled to length 1. The first singular
-vectors of the public texts reduce them (latent semantic analysis, Deerwester et al. 1990). All sums are of integers
-(`learning.exact_arithmetic`), so texts do not affect each other.
+treated as lower-case letters). Each part is assigned to one of `BUCKETS` (feature hashing, Weinberger et al. 2009).
+Buckets are weighted by their inverse frequency in the public texts, and every text is scaled to length 1. The weighted
+buckets are projected onto the first singular vectors of the public texts (latent semantic analysis, Deerwester et al.
+1990). All sums are of integers (`learning.exact_arithmetic`), so texts do not affect each other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Actions of site and hub in a joint run, and all reasons to refuse. Functions depend only on their arguments.
 
-1. The hub signs a run. Each site approves it with an agreement key made for it (`roster_of` checks all of them).
+1. The hub signs a run. Each site approves it with an agreement key made for that run (`roster_of` checks approvals).
 2. The hub signs a question. Each participant that agrees with it endorses its digest (`endorse`).
 3. A participant that has all endorsements answers once (`answer`): the `Ledger` commits charge, release and answer
    before anything is sent.
@@ -99,7 +99,7 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
     """Return the participants of a run, once all have approved it.
 
     Args:
-        alliance: The caller's recorded copy.
+        alliance: The caller's stored copy.
         run: Signed by the hub.
         approvals: Exactly one approval from each participant.
 
@@ -186,8 +186,8 @@ def endorse(
         ledger: Ledger of the site.
 
     Raises:
-        Refused: The question differs from the site's own, was answered before, has too few participants or others than
-            have approved, or has a wrong signature.
+        Refused: The question differs from the site's own, was answered before, has too few participants or some that
+            have not approved the run, or has a wrong signature.
     """
     document = question.checked(roster.alliance.hub, "the hub")
     differing = [field.name for field in fields(own) if getattr(own, field.name) != getattr(document, field.name)]
@@ -223,7 +223,7 @@ def answer(
         ledger: Ledger of the site.
 
     Raises:
-        Refused: As in `endorse`, or the others have endorsed another question, or the sums are too large.
+        Refused: As in `endorse`, or other participants have endorsed a different question, or the sums are too large.
     """
     _check_question(site, roster, question, ledger)
     digest = question.digest()
@@ -316,7 +316,7 @@ def _check_question(site: Site, roster: Roster, question: QuestionDocument, ledg
 def _check_participants(
     alliance: AllianceDocument, run: RunDocument, names: Sequence[str], known: Iterable[str]
 ) -> None:
-    """Check that this many participants, all of them known, can be asked together."""
+    """Check that the participants are known and in order, and that there are enough to be asked together."""
     if unknown := set(names) - set(known):
         raise Refused(
             gettext_noop("%(sites)s cannot take part, because only sites that have approved the run are asked."),

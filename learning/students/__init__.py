@@ -1,4 +1,4 @@
-"""Students by name: models that learn from releases about public points, which never uses any budget.
+"""Students by name: models that learn from releases about public points, at no privacy cost.
 
 Students see only releases, never accounts or private records. All learners of labels are also students. Does not import
 Django.

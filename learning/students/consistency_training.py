@@ -32,7 +32,7 @@ _CONVOLUTIONS = 3
 """Number of convolutions of a network that is not deep."""
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
-_WEAK = 0.5  # factor for the strong moves
+_WEAK = 0.5  # factor that makes weak moves of strong ones
 _WARM_UP = 0.25
 _WEIGHT_DECAY = 0.01
 _NOTED = 100
@@ -198,7 +198,7 @@ def state_load(state: bytes | None, layers: nn.Module, optimiser: torch.optim.Ad
     if {name: each.shape for name, each in parts.items()} != {
         name: each.shape for name, each in layers.state_dict().items()
     }:
-        return 0  # of another network
+        return 0  # the state is from another network
     layers.load_state_dict(parts)
     for weights, moment in zip(layers.parameters(), moments, strict=True):
         # in the memory format of the weights, as the fused optimiser requires

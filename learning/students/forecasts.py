@@ -4,10 +4,10 @@
 it learns from all counts together. The vote is therefore simulated: public points stand in for records, their noisy
 counts are processed by `refine`, and the refined labels are compared with the true ones.
 
-*Votes by teachers.* Plans are compared: labels or counts, few teachers or many. Half of some labelled points stand in
-for people and train a few teachers, each on as many records as a real teacher has. They vote on public points, with the
-plan's noise. The releases are smoothed, and the other half of the labelled points shows how often the smoothed class is
-right.
+*Votes by teachers.* The forecast compares plans that release labels or counts, with few or many teachers. Half of some
+labelled points stand in for people and train a few teachers, each on as many records as a real teacher has. They vote
+on public points, with the plan's noise. The releases are smoothed, and the other half of the labelled points shows how
+often the smoothed class is right.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SIMULATED = gettext_noop(
 )
 
 _FEW, _MANY, _RECORDS = 10, 60, 600
-"""Number of teachers trained for each number of records, limited by their total number of records."""
+"""Smallest and largest number of teachers trained per number of records, and the usual total of their records."""
 _DRAWS = 20
 """Number of draws of the noise; with few draws, chance would determine the number of teachers."""
 _POINTS, _EIGENVECTORS = 1000, 100
@@ -144,7 +144,7 @@ class VotesRehearsal:
         return len(self.known)
 
     def forecast(self, plan: Plan, answers: int) -> Forecast | None:
-        """Return the expected share of points that are right after ``answers`` answered queries; None if 0.
+        """Return the expected share of correct points after ``answers`` answered queries; None if there are none.
 
         Counts of all public points are simulated on a sample, with the noise reduced as if the others were averaged.
         """

@@ -23,7 +23,8 @@ from learning.learners.learner import Model
 Floats = NDArray[np.float64]
 
 _LEAST_MARGIN = 1.0
-"""A label is not used if the class leads by fewer standard deviations, because it then carries no information."""
+"""Smallest lead, in standard deviations of the noise, at which a label is used; with less, it carries no information.
+"""
 
 # Range of the integral over counts before noise, see `leading_probabilities`.
 _REACH = 8.0  # standard deviations on either side of the counts, which leave less than 1e-15 outside
@@ -173,7 +174,7 @@ def predicted(rows: ArrayLike, probabilities: ArrayLike) -> Releases:
 def with_labelled_rows(releases: Releases, points: int, labels: ArrayLike) -> Releases:
     """Return releases about `points` public points together with the labels of the rows after them.
 
-    If counts were released, a label has the weight of a point's average number of voters.
+    If counts were released, each label gets the weight of a point's average number of voters.
 
     Args:
         releases: Releases about some of the points.

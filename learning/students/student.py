@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingCheckpoint:
-    """Storage for the progress of a training run, which is found again when the same training is repeated.
+    """Storage for the progress of a training, which the same training can load when it is repeated.
 
     Attributes:
         load: Return the last saved state, or None. A state that cannot be read is ignored, and training restarts.
@@ -102,7 +102,7 @@ def learn_labels(
 class CategoriesModel(Model):
     """Model of a target's categories, with predictions like those of the target's own models.
 
-    Its file is the file of the model; the run stores the target.
+    Its file is that of the wrapped model; the target is stored with the run.
     """
 
     def __init__(self, model: Model, target: Target) -> None:

@@ -31,7 +31,7 @@ EITHER = (gettext_noop("recorded"), gettext_noop("not recorded"))
 """Names of the two cells for each group of codes, if a column has several codes per record."""
 
 _SINGLE = 1e-4
-"""Part of a bin allowed for rounding to single precision: a number so close below an edge is considered to be on it."""
+"""Tolerance for single precision, as a part of a bin: a number this close below an edge is considered to be on it."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class CountedColumn:
 
     Attributes:
         cells: Values, or bins of numbers, in order.
-        start, width: Position of the column's numbers in an encoded record; the classes have no width.
+        start, width: Position of the column's numbers in an encoded record; the classes have width 0.
         edges: Edges of the bins of a numeric column, otherwise empty.
         groups: Each cell's group if cells are counted in groups, otherwise empty.
     """
@@ -99,7 +99,7 @@ def feature_columns(schema: TabularSchema, bins: int) -> tuple[CountedColumn, ..
 
 
 def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[CountedColumn, ...]:
-    """Return columns by name, with numbers in ``bins`` bins of equal width.
+    """Return columns by name, with numeric columns in ``bins`` bins of equal width.
 
     Raises:
         ValueError: The schema has no such column.
@@ -112,7 +112,7 @@ def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[Counted
 
 
 class Places:
-    """Cells of records. Positions in each column are computed only once."""
+    """Cells of records. The positions in each column are computed only once."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -165,10 +165,11 @@ def _columns(schema: Schema, bins: int) -> list[CountedColumn]:
 MOST_BINS = 100
 
 LARGEST_SIGMA = 4096.0
-"""Largest noise: a person is `tables.PERSON` steps, and beyond 2³⁰ steps, sites have hardly any finer unit left.
+"""Largest standard deviation of the noise, in people. A person is `tables.PERSON` steps, and beyond 2³⁰ steps, sites
+have hardly any finer unit left.
 """
 WITHIN_95 = 1.959964
-"""Number of standard deviations around the mean that contain a normal variable 95 times in 100."""
+"""Number of standard deviations on each side of the mean that contain 95 % of a normal distribution."""
 MOST_CELLS = 10_000
 
 _ROUNDING = 1 + 1e-9
@@ -219,7 +220,7 @@ class Counts(Choices):
 
 
 def noise_distance(sigma: float, cells: float, weight: float) -> float:
-    """Return the mean total variation due to noise on each cell of a table: half of Σ|N(0, σ²)|/weight.
+    """Return the mean total variation distance caused by noise in each cell of a table: half of Σ|N(0, σ²)|/weight.
 
     Args:
         sigma: Standard deviation of the noise.
@@ -240,7 +241,7 @@ def forecast_table(plan: CountsPlan) -> Forecast:
 def half_interval(
     count: float, *, sigma: float, people: float, scale: float, weight_variance: float, scale_error: float
 ) -> float:
-    """Return half the width of the 95 % interval for a number of people, if levels are spread randomly among the cells.
+    """Return half the width of the 95 % interval for a number of people, if levels are distributed randomly over cells.
 
     For n among N people whose weights have variance v, the estimate n̂ = scale · (sum of weights + noise) has variance
     scale²·(σ² + n·(1 − n/N)·v) around n, because n weights are drawn from N without replacement.
@@ -318,7 +319,7 @@ class CountsPlan(Stored):
 def plan_counts(
     levels: Sequence[PlannedLevel], *, cells: int, share: float, counts: Counts, head_count_sigma: float = 0.0
 ) -> CountsPlan:
-    """Plan the noise at which a person of weight 1 uses the whole share.
+    """Plan a table whose noise makes a person of weight 1 use the whole share.
 
     Args:
         levels: Promises with their caps and head counts; at least one head count is above 0.
@@ -349,7 +350,7 @@ def plan_counts(
 def plan_of(
     levels: Sequence[PlannedLevel], sigma: float, reference: float, cells: int, head_count_sigma: float = 0.0
 ) -> CountsPlan:
-    """Return the plan of a table with this noise and the weights determined by the levels."""
+    """Return the plan of a table with this noise and with weights that follow from the levels."""
     people = np.array([max(level.holders, 0.0) for level in levels])
     plan = CountsPlan(sigma, reference, float(people.sum()), 1.0, cells)
     weights = plan.weights([level.cap for level in levels])

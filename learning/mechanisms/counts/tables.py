@@ -1,11 +1,11 @@
-"""Question of tables of counts, and the published table: numbers of people with intervals, means and quantiles.
+"""Question for tables of counts, and the published table: numbers of people with intervals, means and quantiles.
 
 A person with m records, k of them in a cell, adds k/m times their weight to that cell. Each person therefore counts
 once in a table, however many records they own, and the norm of their contribution is at most their weight (‖k/m‖ ≤ Σ
 k/m = 1). The tables of one question form one vector, whose squared norm is the sum over the tables.
 
-The published table is computed from the released sums at no further charge. Intervals of summaries invert tests of
-these sums, whose variance is known. A mean is treated as the ratio of two sums, by Fieller's method ("Some Problems in
+The published table is computed from the released sums at no further cost. Intervals of summaries invert tests of these
+sums, whose variance is known. A mean is treated as the ratio of two sums, by Fieller's method ("Some Problems in
 Interval Estimation", 1954); a quantile is tested at each edge. Neither method assumes a large number of people.
 """
 
@@ -105,7 +105,7 @@ class CountsQuestion:
         return (len(self.tables) * self.plan.weights(self.caps) ** 2 / self.sigma**2).tolist()
 
     def contributions(self, people: People, records: Records) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the unnoised sums (cells,) in `PERSON`, and each person's charge (H,) in μ². Both are secret."""
+        """Return unnoised sums (cells,), scaled by `PERSON`, and each person's charge (H,) in μ². Both are secret."""
         number = len(people.holders)
         most = np.floor(self.plan.weights(people.caps) * PERSON)
         owned = np.bincount(records.owner, minlength=number)
@@ -133,12 +133,12 @@ class CountsQuestion:
         inside = cell >= 0
         owner, cell = owner[inside], cell[inside]
         times = np.ones(len(owner), np.int64)
-        if owned.max(initial=0) > 1:  # only then, because sorting takes longer than all other steps
+        if owned.max(initial=0) > 1:  # needed only then; sorting takes longer than all other steps
             pairs, times = np.unique(owner * cells + cell, return_counts=True)
             owner, cell = pairs // cells, pairs % cells
         shares = most[owner] * times / owned[owner]
         values = np.rint(shares)
-        # If amounts were rounded to nearest, a person with very many records could exceed their weight.
+        # Rounding to nearest could make a person with very many records exceed their weight.
         exceeds = np.bincount(owner, values**2, len(most)) > most**2
         return owner, cell, np.where(exceeds[owner], np.floor(shares), values)
 
@@ -185,9 +185,9 @@ class LevelPart:
 class Cell:
     """Cell of a table: its ``values``, one per column, and the number of people in it.
 
-    ``count`` is noisy and may be negative. The true number is between ``least`` and ``most`` at least 95 times in 100
-    however the levels are distributed among the cells, and between ``low`` and ``high`` 95 times in 100 for a random
-    distribution. ``weighted`` is the noisy sum of these people's weights.
+    ``count`` is noisy and may be negative. The true number lies between ``least`` and ``most`` with a probability of at
+    least 95 %, however levels are distributed among cells, and between ``low`` and ``high`` with a probability of 95 %
+    if they are randomly distributed. ``weighted`` is the noisy sum of these people's weights.
     """
 
     values: tuple[str, ...]
@@ -211,7 +211,7 @@ class CountTable:
     Attributes:
         values: Values of each column, in order.
         sums: Noisy sums of the weights in each cell, in row-major order.
-        sigma: Standard deviation of that noise.
+        sigma: Standard deviation of the noise in each sum.
         scale: Number of people per unit of the sum of weights.
         edges: Edges of the bins of each numeric column; empty for other columns.
         scale_error: Relative standard deviation of the scale due to the noise of the head counts.
@@ -275,7 +275,7 @@ class CountTable:
         return self.error_of(self.people / len(self))
 
     def error_of(self, count: float) -> float:
-        """Return half of the interval for this number of people, if levels are randomly distributed among cells."""
+        """Return half the width of this number's interval, if levels are randomly distributed among cells."""
         return half_interval(
             count,
             sigma=self.sigma,
@@ -356,7 +356,7 @@ class Summary:
 
 
 def summaries(table: CountTable) -> list[Summary]:
-    """Return summaries of the table's first numeric column per value of the other column; empty if there is none."""
+    """Return summaries of the first numeric column for each value of the other column; empty if there is none."""
     axis = next((axis for axis, edges in enumerate(table.edges) if edges), None)
     if axis is None:
         return []

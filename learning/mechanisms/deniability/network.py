@@ -195,7 +195,7 @@ def network_learn(
     Args:
         codes: Codes (N, m) of the records.
         sizes, buckets: See `fit_network`.
-        epsilon, delta: Cost of all entropies together, and separately of all counts together.
+        epsilon, delta: Cost of all entropies together and, separately, of all counts together.
         rng: Source of randomness, which also assigns records to the parts.
     """
     quarter, columns = len(codes) // 4, len(sizes)

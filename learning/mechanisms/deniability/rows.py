@@ -373,7 +373,7 @@ class Parents:
 
 @dataclass(frozen=True)
 class DeniableDescription:
-    """Description of released rows for a page and a card. No promise covers it.
+    """Description of released rows for a page and a card. The rows are not covered by any promise.
 
     Attributes:
         columns: Names, ending with the classes.
@@ -424,7 +424,8 @@ def deniable_rows(
 def _plausible(
     network: RowNetwork, seeds: Codes, rows: Codes, seed: NDArray[np.int64], prefixes: NDArray[np.int64], gamma: float
 ) -> NDArray[np.int64]:
-    # For each prefix: how many seeds agree on it, whether the actual seed does, and log Σ of the probabilities so far.
+    # For each prefix of columns: how many seeds agree on it, whether the actual seed does, and log Σ of the
+    # probabilities so far.
     logs = np.zeros((network.columns + 1, len(rows)))
     for place in reversed(range(network.columns)):
         logs[place] = logs[place + 1] + np.log(network.probability(rows, network.order[place]))

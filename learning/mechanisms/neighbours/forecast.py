@@ -1,17 +1,17 @@
-"""Forecast of a round from only public points, caps and noisy head counts.
+"""Forecast of a round, based only on public points, caps and noisy head counts.
 
 Public points stand in for records. The number of public points within each query's radius, and the number of radii that
 contain each public point, are counted exactly and scaled to the number of holders. This forecasts the number of voters,
 and how often a holder is asked, without private records. The assumption is that holders' records are distributed like
 the public points. If it is wrong, fewer or more holders vote than expected, and the released counts show this.
 
-The purity of a neighbourhood cannot be seen without labels. With a labelled public sample (such as a study's test
-data), the class shares of each public point are estimated from its nearest labelled points. They determine the votes in
-a labelled point's neighbourhood, and how often the right class leads after noise. Without a sample, the forecast
-assumes a range for the share of voters near a query who agree with its true class. The interval for the label accuracy
-is then wide, because the same share can mean two things: if classes mix, this share of the queries is right; if classes
-are separate, all queries in which the true class leads are right. `released_accuracy` replaces the assumption once a
-first batch has been released.
+Without labels, the purity of a neighbourhood is unknown. With a labelled public sample (such as a study's test data),
+the class shares of each public point are estimated from its nearest labelled points. These estimates determine the
+votes in a labelled point's neighbourhood and how often the right class leads after noise. Without a sample, the
+forecast assumes a range for the share of voters near a query who agree with its true class. The interval for the label
+accuracy is then wide, because the same share can have two causes. If classes mix, only this share of the queries gets
+the right label; if classes are separate, every query in which the true class leads does. `released_accuracy` replaces
+the assumption once a first batch has been released.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ class LevelForecast:
 class RoundForecast:
     """Forecast of a round.
 
-    margin: lead of the right class in units of σ, for the middle of the assumed purity range or the estimated purity.
-    clear: share of queries for which the right class leads after noise, at the same purity.  labels: share of correct
-    labels.
+    margin: lead of the right class in units of σ, at the estimated purity or the middle of the assumed range. clear:
+    share of queries for which the right class leads after noise, at the same purity. labels: share of correct labels.
     """
 
     queries: int
@@ -186,12 +185,13 @@ def propose(
 ) -> Proposal:
     """Propose σ and radius for these queries, by a public rule.
 
-    For each of `SHARES`, σ is the smallest noise for which the accounts allow nearly all requested votes. If the right
-    class then leads more often, σ is even smaller, so that accounts allow only part of the votes: with unequal caps,
-    people with larger caps then vote more often. With a labelled sample, the rule chooses the radius share with the
-    largest expected label accuracy. Without a sample, it chooses the smallest radius share at which the right class
-    leads after noise in 95 of 100 queries, for the middle of the assumed purity, because near neighbours are purer than
-    far ones. If there is no such radius share, it chooses the radius share at which the right class leads most often.
+    For each of `SHARES`, σ is the smallest noise for which the accounts allow nearly all requested votes. An even
+    smaller σ, at which accounts allow only part of the votes, is chosen if the right class leads more often with it: if
+    caps are unequal, people with larger caps then vote more often. With a labelled sample, the rule chooses the radius
+    share with the largest expected label accuracy. Without a sample, it chooses the smallest radius share at which the
+    right class leads after noise in 95 of 100 queries, at the middle of the assumed purity range, because near
+    neighbours are purer than far ones. If there is no such radius share, it chooses the radius share at which the right
+    class leads most often.
 
     Args:
         queries: `(Q, d)` coordinates, one query for each requested label.
@@ -242,7 +242,7 @@ def expected_voters(
     agreement: float | None = None,
     most: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return the expected number of voters at each query `(Q,)`, without refused votes.
+    """Return the expected number of voters at each query `(Q,)`, not counting refused votes.
 
     Used for `expected_agreement` after plain votes and, multiplied by its result, for `read_counts` of residual votes.
 
@@ -329,7 +329,7 @@ def _demand(
 def _noise(
     votes: Sequence[NDArray[np.float64]], levels: Sequence[PlannedLevel], share: float, agreement: float | None
 ) -> list[float]:
-    """Return the smallest σ, to three digits, at which accounts can pay each of `_SATURATIONS` of requested votes."""
+    """Return the smallest σ, to three digits, at which accounts can pay for each share in `_SATURATIONS` of votes."""
     total = sum(level.holders * some.sum() for level, some in zip(levels, votes, strict=True))
 
     def cast(sigma: float) -> float:
@@ -391,7 +391,7 @@ def _kept_draws(draws: int, points: int, n_classes: int) -> NDArray[np.float64]:
 def _right_by_sample(
     known: LabelledSurrogates, radius_share: float, voters: NDArray[np.float64], sigma: float
 ) -> tuple[float, float]:
-    """Return the expected share of correct labels at the sample's points, and the right class's mean share lead.
+    """Return the expected share of correct labels at the sample's points, and the mean lead of the right class's share.
 
     Later queries have fewer voters, because some accounts are used up by then. The forecast therefore averages over the
     results of asking each point in each eighth of the order.

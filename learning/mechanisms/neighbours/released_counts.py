@@ -1,6 +1,6 @@
-"""Question of a round of votes, and the results of its noisy counts.
+"""Question for a round of votes, and the labels that its noisy counts determine.
 
-The question defines the public points, the space and the guess.
+The question fixes the public points, the space and the guess.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class CountsRelease:
-    """Outcome of a batch.
+    """Noisy counts of a batch, and the labels that follow from them.
 
     counts: `(Q, C)` rounded noisy counts.  labels: `(Q,)` class with the largest count; the lowest number in a tie.
     margins: `(Q,)` lead of that class, in units of σ.
@@ -104,7 +104,7 @@ class VotesQuestion:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, **about: Any) -> VotesQuestion:
-        """Return the question from the arrays in a round's file, and the data of the round and its run."""
+        """Return the question from the arrays in a round's file and details of the round and its run."""
         return cls(
             rows=arrays["rows"],
             queries=arrays["queries"],
@@ -148,7 +148,7 @@ class VotesQuestion:
         return slice(start, min(start + most, self.size))
 
     def state(self, released: Arrays | None) -> None:
-        """Return None, because queries do not depend on the releases of others."""
+        """Return None, because queries do not depend on the releases of other queries."""
 
     def bounds(self, part: slice) -> list[float]:
         return [(part.stop - part.start) * self.norm / self.sigma**2] * self.promises

@@ -46,7 +46,7 @@ MOST_FIRST = 600
 _LEAST_FIRST = 6  # queries per class
 _ONE_ROUND = 0.97  # share of queries at which the right class must lead for a single round to be enough
 _LEAST_AGREEMENT, _MOST_AGREEMENT = 0.51, 0.98
-_UNEVEN = 1.5  # a wrong student is wrong again and again, and the same holders are charged each time
+_UNEVEN = 1.5  # the same holders are charged each time the student repeats an error
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class PlannedRound:
 
     @property
     def held(self) -> EarlierRound:
-        """Return the same round after its release."""
+        """Return the round as an `EarlierRound`, for use after its release."""
         used = {level.name: level.spent for level in self.forecast.levels}
         return EarlierRound(self.queries, self.sigma, self.radius_share, self.share, used)
 
@@ -342,9 +342,9 @@ def next_round(
 
     Returns:
         The round, and `(Q,)` `voters` for `read_counts`: the voters at its queries, from the forecast and the turnout
-        of the previous round, plus the prediction's own worth in voters. If the right class leads by L voters in counts
-        with noise σ, a prediction that is right with odds o is worth (σ²/L)·ln o voters (Bayes' rule). This is next to
-        nothing if many people vote, and more than any noise if hardly anyone does.
+        of the previous round, plus the prediction's own worth, expressed in voters. If the right class leads by L
+        voters in counts with noise σ, a prediction that is right with odds o is worth (σ²/L)·ln o voters (Bayes' rule).
+        This is negligible if many people vote, and exceeds any noise if hardly anyone does.
     """
     points, certainty = np.asarray(public), np.asarray(probabilities)
     others = np.setdiff1d(np.arange(len(points)), earlier.queries) if queries is None else np.asarray(queries)
@@ -415,7 +415,7 @@ def _proposed(
     by_hand: tuple[float | None, float | None],
     agreement: float | None = None,
 ) -> PlannedRound:
-    """Return a round with its forecast. σ and radius are chosen by the forecast, or by hand."""
+    """Return a round with its forecast. The forecast chooses σ and radius unless they were chosen by hand."""
     best = propose(
         points[queries],
         points,

@@ -49,9 +49,9 @@ class Surrogates:
         self._itself = np.flatnonzero((self._distances == 0).any(axis=1)), self._distances.argmin(axis=1)
 
     def near(self, radius_share: float, records: float = 1.0) -> NDArray[np.bool_]:
-        """Return which holders are near each query, `(Q, S)`; one with several records is a draw of several stand-ins.
+        """Return which holders are near each query, `(Q, S)`; a holder with several records is drawn as several points.
 
-        With 1.3 records per holder, three in ten holders have two records.
+        For example, with 1.3 records per holder, three in ten holders have two records.
         """
         near = self._distances <= self._reach[radius_share][:, None]
         is_equal, place = self._itself
@@ -98,7 +98,7 @@ class LabelledSurrogates(Surrogates):
             certain = self._count * (self._among <= self._reach[radius_share][:, None]) @ self._one_hot
             votes = certain + near @ self._one_hot[self._tell].sum(axis=1)
             votes += voters @ self._one_hot[self._next] - voters.sum(axis=1)[:, None] * self._one_hot
-            # each point gets one more vote of both kinds, because a point with few neighbours reveals little
+            # Add one vote of both kinds to each point, because a point with few neighbours reveals little.
             both = self._count * len(votes) * votes / max(float(votes.sum()), 1e-9)
             factor = self._odds_wrong(certain + both) / max(self._odds_wrong(votes), 1e-9)
             votes = np.where(self._one_hot > 0, votes, math.sqrt(factor) * votes)

@@ -1,4 +1,4 @@
-"""Votes by all holders near a query for the class of their own records, as far as their accounts allow.
+"""Votes of all holders near a query for the classes of their own records, as far as their accounts allow.
 
 This is Individualized PATE with one teacher per holder, also known as private nearest neighbours with individual
 accounting: Zhu, Yu, Chandraker, Wang, "Private-kNN" (CVPR 2020); Zhu, Wang et al., "Private prediction strikes back!"
@@ -28,7 +28,7 @@ MOST_DIMENSIONS = 1040
 """Largest number of coordinates for which the product of two points stays below 2²⁴."""
 
 QUERIES_AT_A_TIME = 256
-"""Fixed number, because blocks of queries must not depend on the records."""
+"""Fixed, so that blocks of queries do not depend on the records."""
 _RECORDS_AT_A_TIME = 8192
 _SINGLE = 346  # largest number of coordinates for which float32 is exact
 
@@ -229,8 +229,8 @@ def neighbour_votes(
 
     A holder contributes the mean of the one-hot vectors of their records within the query's radius (e_y for one
     record), a vector of norm at most 1. If `predicted` gives a public guess ŷ for each query, e_ŷ is subtracted. The
-    result is then 0 if all their records agree, and its squared norm is 2 if none do. Accounts are charged query by
-    query, in the order given. Refused contributions are 0 and cost nothing.
+    result is then 0 if all their records agree with the guess, and its squared norm is 2 if none do. Accounts are
+    charged query by query, in the order given. Refused contributions are 0 and cost nothing.
 
     Args:
         queries: `(Q, d)` integer coordinates of at most 127 in absolute value.
@@ -331,7 +331,7 @@ class _Voters:
 
 @dataclass(frozen=True, eq=False)
 class _Votes:
-    """Contributions that holders offer to the queries of a block, in multiples of 1 / UNIT.
+    """Holders' contributions to the queries of a block, before accounts are charged, in multiples of 1 / UNIT.
 
     row, holder: `(votes,)`, one vote per holder and query, ordered by both.  vote, label, amount: `(entries,)` entries
     of the vectors, each with its vote. guess: `(votes,)` public guess for the query. against: `(votes,)` amount

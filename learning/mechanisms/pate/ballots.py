@@ -1,4 +1,4 @@
-"""Question on which teachers vote. Each teacher answers for its members about every public point.
+"""Question that teachers answer: each votes on every public point for its members.
 
 Every charge is public and the same for all members of a group. It depends on which queries were answered, and the
 group's budget limits how much a vote may charge. The vote ends only for public reasons: all points have been asked
@@ -33,7 +33,7 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class VoteBudget:
-    """Budget of a group of the plan, and the cost of a query to each of the group's members, in μ².
+    """Budget of one of the plan's groups, and what a query costs each of its members, in μ².
 
     ``cap`` is the smallest cap in the group, and ``allowed`` is the run's share of that cap. For the other fields, see
     :class:`learning.mechanisms.pate.aggregators.aggregator.VoteCharge`.
@@ -50,7 +50,7 @@ class VoteBudget:
 
     @property
     def answer(self) -> float:
-        """Cost of an answered query or, if only the first queries are charged individually, of one of these."""
+        """Cost of an answered query or, if only the first queries are charged individually, of each of these."""
         return self.check + self.label
 
     @property
@@ -184,8 +184,8 @@ class TeachersQuestion:
         points: Digest of the public points.
         wanted_labels: Number of labels at which the vote ends; None for no such limit.
         continues_when_exhausted: Whether the vote continues without the groups that cannot pay for the next query.
-        participation: (teachers, points) True if a teacher takes part in a query, from public randomness; None if all
-            take part in all queries. With participation, every teacher is a charging class; otherwise every group is.
+        participation: (teachers, points) True if a teacher takes part in a query, drawn with public randomness; None if
+            all take part in all queries. If given, every teacher is a charging class; otherwise, every group is one.
         student: Function that maps the labels (Q,) so far to a student's probabilities (points, C), all 0 before there
             is a student; None if the aggregator uses no student.
     """
@@ -220,7 +220,7 @@ class TeachersQuestion:
         return self.plan.aggregator.parameters()
 
     def part(self, batch: int, start: int, most: int) -> slice:
-        """Return a batch that ends at the last query of a plain vote, so that a student can learn from the whole vote.
+        """Return a batch that ends no later than a plain vote, so that a student can learn from the whole plain vote.
 
         If every query is answered, the batch also ends before the first query that is too expensive, so that its counts
         are never requested.

@@ -168,7 +168,7 @@ def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool
     """Return a mask `(teachers, queries)` of the teachers that take part in each query of a real vote.
 
     This is `draw_participation` with only a public seed. Anyone with the plan and the seed can repeat the draw with any
-    version of NumPy, because its raw random bits never change. A member is charged for exactly the queries in which
+    version of NumPy, because NumPy's raw random bits never change. A member is charged for exactly the queries in which
     their teacher takes part, including queries on which it does not vote because a member has left.
 
     seed: any public string, fixed before anyone looks at the records.
@@ -196,9 +196,9 @@ def participation_costs(costs: QueryCosts, participation: ArrayLike, answered: A
     """Return the cost that each query adds to a group's account if only some of its teachers take part.
 
     The account is max_t Σ check + max_t Σ label over the group's teachers t, at each order. The sums are over the
-    queries in which t took part; the sum of labels includes only answered queries. The cost of a query is its addition
-    to the account, where its `label` assumes an answer. A query's cost therefore does not depend on its own noise, and
-    the costs paid add up to the account.
+    queries in which t took part; the sum of labels includes only answered queries. The cost of a query is what it adds
+    to the account; its `label` assumes that it is answered. A query's cost therefore does not depend on its own noise,
+    and the costs paid add up to the account.
 
     costs: cost of one vote to a participant, `(queries, R)`.  participation: `(teachers, queries)`, the group's rows.
     answered: `(queries,)`.
@@ -238,7 +238,7 @@ def _require_planned(plan: Plan, groups: NDArray[np.int64]) -> None:
 
 
 def _increments(costs: NDArray[np.float64], present: NDArray[np.bool_], paid: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return `(queries, R)` how much each query would raise the teachers' largest sum after earlier ones are paid."""
+    """Return how much each query would raise the teachers' largest sum, given earlier payments, `(queries, R)`."""
     sums = np.zeros((len(present), costs.shape[1]))
     added = np.empty_like(costs)
     for query, cost in enumerate(costs):

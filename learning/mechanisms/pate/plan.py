@@ -72,8 +72,8 @@ _HOST = (
 class GroupPlan(Stored):
     """Plan for one group and the groups merged into it.
 
-    Its name is the name of the strictest part. In upsampling, all teachers learn from its holders, and each holder
-    appears ``factor`` times. If the group has a host, its weight is the weight of the host's teachers.
+    It is named after the strictest of them. In upsampling, all teachers learn from its holders, and each holder appears
+    ``factor`` times. If the group has a host, its weight is the weight of the host's teachers.
     """
 
     name: str
@@ -94,7 +94,7 @@ class GroupPlan(Stored):
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a run that can be carried out.
+    """Checked plan of a run.
 
     groups: strictest first; if each teacher belongs to one group, teachers are numbered in this order. aggregator:
     aggregator with noise and threshold scaled to the number of votes. teachers: total number. left_out: names of the
@@ -195,11 +195,11 @@ def make_plan(
 
     In weighting and vanishing, a group is too small if it has no teacher, or fewer holders than half of a teacher's
     average. It is merged into the next stricter group (`small_groups="merge"`), left out ("leave_out") or, in
-    weighting, its holders are each copied into several teachers of a stricter group ("copy"). This is the hybrid in
-    section 7.2 of the thesis, in which small groups are upsampled and the others weighted. The host is the stricter
-    group whose teachers, of weight w each, give k copies the largest total weight k·w within the small group's own
-    promise, where k = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, and other
-    groups should not be merged into it just for its sake, so it gets one small teacher.
+    weighting, its holders are each copied into several teachers of a stricter group ("copy"). Copying is the hybrid in
+    section 7.2 of the thesis, which upsamples small groups and weights the others. The host is the stricter group whose
+    teachers, of weight w each, give k copies the largest total weight k·w within the small group's own promise, where k
+    = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, and other groups should not
+    be merged into it just for its sake, so it gets one small teacher.
 
     groups: in any order. teachers: requested number, before upsampling. aggregator: parameters for that many votes.
     classes: if given, T is checked against it. delta, conversion: how the study derives ε from RDP, for the scheme

@@ -142,7 +142,7 @@ def simulate_vote(
     block: int | None = None,
     wanted_labels: int | None = None,
 ) -> SimulatedVote:
-    """Vote on queries until none are left, the first group's budget is used up, or enough labels are released.
+    """Vote on queries until none are left, a group's budget is used up, or enough labels are released.
 
     groups: as passed to `make_plan`; each group starts with nothing spent and may spend its ε. predictions: `(teachers,
     queries)`. student: function that maps the labels so far, `(queries so far,)`, to probabilities `(queries,

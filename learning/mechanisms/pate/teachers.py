@@ -58,7 +58,7 @@ _NEAREST = 5
 """Number of public points that adopt the class of a record."""
 _STEPS = 60
 _FAR, _NEAR = 0.95, 0.8
-"""Extent to which the classes of single records, and a model's probabilities, are spread to other points."""
+"""How strongly the classes of single records, and a model's probabilities, spread to other points."""
 
 TEACHERS = 10
 """Largest number of teachers trained for a forecast."""
@@ -133,7 +133,7 @@ class Teachers(Choices):
 
     @property
     def leaves_open(self) -> bool:
-        """Return whether the plan is left to choose the number of teachers or how they vote."""
+        """Return whether the number of teachers or the way they vote is left for the plan to choose."""
         return self.teachers is None or self.aggregator is None
 
     def vote(self) -> Aggregator:

@@ -64,7 +64,7 @@ def group_votes(predictions: ArrayLike, classes: int, members: ArrayLike) -> NDA
 
 
 def require_votes(votes: ArrayLike) -> NDArray[np.float64]:
-    """Return `votes` as unnoised counts. Raises ValueError for anything else.
+    """Return `votes` as an array of unnoised counts. Raises ValueError if they are not counts.
 
     >>> require_votes([[3, 1]])
     array([[3., 1.]])

@@ -34,12 +34,12 @@ _ROUNDED = 1e-12  # tolerance within which a rate counts as 1
 
 @dataclass(frozen=True, eq=False)
 class SampledMechanism:
-    """Plan of each step; public.
+    """Public plan of each step.
 
     Attributes:
         rates: Probability that a holder in each group is drawn for a step, shape (groups,); 0 for groups left out.
         norms: Largest norm of a contribution in each group, shape (groups,).
-        noise_multiplier: σ; the noise of a coordinate has standard deviation σ·clip_norm. 0 protects no one.
+        noise_multiplier: σ; the noise of a coordinate has standard deviation σ·clip_norm. 0 means no privacy.
         clip_norm: Norm c to which σ refers.
         expected: Average number of holders in a step according to public sizes, the divisor of sums.
     """
@@ -133,7 +133,7 @@ def required_noise(cost: Cost, target: float, *, steps: int, rate: float) -> flo
 
 
 def balanced_norms(noise_multipliers: ArrayLike, weights: Floats, clip_norm: float) -> tuple[float, Floats]:
-    """Return the noise and the norms for each group's own noise multiplier, with the mean norm ``clip_norm``."""
+    """Return the noise and each group's norm for the groups' noise multipliers, with the mean norm ``clip_norm``."""
     if not (math.isfinite(clip_norm) and clip_norm > 0):
         raise ValueError(f"clip_norm must be a finite number above 0, not {clip_norm}.")
     own = np.asarray(noise_multipliers, np.float64)

@@ -1,9 +1,9 @@
 """Choices and plan of a sampled run: rates or norms from public figures, and the charge that is due before it begins.
 
 A public rule makes any choice that is left open. Rehearsals and benchmarks also run the baselines of individualized
-DP-SGD (Boenisch et al. 2023, Appendix E), which also keep every group's promise. Each is a list of phases, and each
-phase starts from the final state of the previous one. All have the same number of steps, and on average as many holders
-in a step, as the run to which they are compared. Their arguments are:
+DP-SGD (Boenisch et al. 2023, Appendix E), which also keep every group's promise. Each baseline is a list of phases;
+each phase starts from the final state of the previous one. A baseline has the same number of steps and the same average
+number of holders per step as the run to which it is compared. The arguments of baselines are:
 
 targets: μ that each group may spend, above 0, `(groups,)`. group_sizes: noisy or public numbers of holders,
     `(groups,)`. cost: cost of a run with this many steps, see `rates.Cost`. steps, rate, clip_norm: as in
@@ -50,7 +50,7 @@ NETWORK_CHOICES = {
 """Networks trained over samples, by name: `learning.mechanisms.sampled_steps.networks.NETWORKS`."""
 
 _DRAWN, _LEAST_RATE = 512, 0.005  # average number of holders per step, as in the paper; smaller rates waste promises
-_ROUNDING = 1 - 1e-9  # allowance for computing norms from noise and vice versa
+_ROUNDING = 1 - 1e-9  # rounding allowance for computing norms from noise and vice versa
 _LOUD = 5.0  # noise of a step divided by the norm of its sum if all contributions have the same direction
 
 CostOf = Callable[[int], Cost]
@@ -158,8 +158,8 @@ class SampledPlan:
 
     Attributes:
         phases: Rates, norms and noise, with their numbers of steps; there is only one phase, except in baselines.
-        charges: μ² of each group, shape (groups,), at most its share of the cap; NaN if nothing protects it.
-        slack: δ′, which is also subtracted from δ, once for the run and for all holders.
+        charges: μ² of each group, shape (groups,), at most its share of the cap; NaN if it is not protected.
+        slack: δ′, which is subtracted from δ once per run, for all holders.
     """
 
     phases: Phases
@@ -226,7 +226,7 @@ def plan_sampled(
     clip_norm: float,
     weights: int,
 ) -> SampledPlan:
-    """Plan a run in which every group spends its share of the cap, as (μ², δ′), in the same steps.
+    """Plan a run whose steps make every group spend its share of the cap, as (μ², δ′).
 
     For every group and in both directions, the curve δ(ε) of the run lies below the curve of μ with δ′ at every ε
     (:func:`accounting.privacy.sampled_gaussian_mu`). *sample* and *scale* are Algorithms 1 and 2 with μ instead of ε.
@@ -305,7 +305,7 @@ def group_after_group(
 
 
 def non_private(group_sizes: ArrayLike, *, steps: int, rate: float, clip_norm: float) -> Phases:
-    """Plan steps without noise or clipping. They protect no one, but show the cost of privacy by comparison."""
+    """Plan steps without noise or clipping. They give no privacy, but show its cost by comparison."""
     sizes = np.asarray(group_sizes, np.float64)
     norms = np.full(len(sizes), _UNCLIPPED * clip_norm)
     rates = np.full(len(sizes), float(rate))

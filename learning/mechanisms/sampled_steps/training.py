@@ -43,7 +43,7 @@ class Sampling(Protocol):
     is_simulation: ClassVar[bool]
 
     def chosen(self, rates: Floats) -> NDArray[np.int64]:
-        """Return the positions that were drawn, each independently with its own probability."""
+        """Return the drawn positions; each is drawn independently with its own rate."""
         ...
 
 
@@ -126,7 +126,7 @@ def run_chunk(
     noise: Noise,
     sampling: Sampling,
 ) -> SampledSteps:
-    """Return the state after these steps. Nothing else is kept: sums before noise and samples are discarded.
+    """Return the state after these steps. Unnoised sums and samples are discarded.
 
     A chunk that is not committed is discarded unseen. When it is repeated, new samples and noise are drawn, so no noise
     is ever used for two sums. Holders who may no longer take part are left out from the next chunk on.
@@ -214,7 +214,7 @@ class SampledQuestion:
 
     @property
     def charges(self) -> NDArray[np.float64]:
-        """Charge for each promise for the whole run, (groups,) in μ²; 0 if no one is protected."""
+        """Charge for each promise for the whole run, (groups,) in μ²; 0 if there is no protection."""
         return np.nan_to_num(self.plan.charges)
 
     def digest(self) -> str:

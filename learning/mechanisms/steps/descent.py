@@ -37,13 +37,13 @@ EARLY = 0.5
 """Share of the steps after which the model starts averaging the parameters."""
 LOOKED = 0.25
 """Share of the steps after which the releases determine the ridge."""
-_RIDGE, _SPREAD_POWER = 5.0, 1.5  # ridge at a spread of 1, in a step's noises, and its growth for smaller spreads
-_ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # growth and largest ridge after a restart, in units of a step's noise
+_RIDGE, _SPREAD_POWER = 5.0, 1.5  # ridge at a spread of 1, in a step's noises, and exponent of its growth below
+_ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # exponent after a restart, and largest ridge in units of a step's noise
 _LOUD = 50.0  # signal of a plan above which small weights can be distinguished from weights that noise hides
 _PARAMETER_STEPS = 2.0**24
 _OBSERVED_STEPS = 2.0**40
 _SMALLEST_CURVATURE = 1e-9
-_SAME = 1e-6  # relative differences between the solvers on two machines
+_SAME = 1e-6  # allowed relative difference between the solvers of two machines
 
 _STATE = "state"
 
@@ -221,7 +221,7 @@ class Descent:
         return max(largest, min(_ANEW_RIDGE, _RIDGE / spread**_ANEW_POWER) * self.plan.noise)
 
     def _centred(self, vectors: Floats) -> Floats:
-        """Centre vectors for the loss, because gradients of the cross entropy add up to 0 over the classes."""
+        """Centre vectors over the classes if the loss requires it: gradients of the cross entropy add up to 0."""
         return vectors - vectors.mean(axis=1, keepdims=True) if self.loss.centred else vectors
 
     @property
@@ -472,8 +472,8 @@ def descent_calibration(
 def descent_shares(begin: Descent, sums: NDArray[np.int64]) -> list[ClassShare] | None:
     """Return the class shares among the people, from the `(d + 1, C)` noisy sums of a descent's first step.
 
-    None if noise is so small that some accounts may not be able to pay for even one step, because it is then unknown
-    who contributed.
+    Returns None if the noise is so small that some accounts may not be able to pay for even one step, because it is
+    then unknown who contributed.
     """
     plan, constant = begin.plan, INTERCEPT / begin.length
     if plan.sigma**2 * plan.largest_cap * max(plan.until.values()) < 1:

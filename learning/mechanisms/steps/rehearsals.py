@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 _PEOPLE = 5000
 _ROUNDS = 2
 _MOST = 1.5
-_SEED = 0  # a fixed seed, because test runs protect no one and the same releases must give the same model
+_SEED = 0  # a fixed seed, because these test runs protect no one and the same releases must give the same model
 
 _POINTS = 3000
 

@@ -33,7 +33,7 @@ from learning.representations import (
 
 MOST_STEPS = 10_000
 LARGEST_SIGMA = 4096.0
-"""Largest noise multiplier: a clipping norm is 2¹⁸ steps, and beyond 2³⁰ steps, sites hardly have a finer unit.
+"""Largest noise multiplier. The clipping norm is 2¹⁸ steps, and beyond 2³⁰ steps, sites have hardly any finer unit.
 """
 
 BY_RULE = gettext_noop("If you leave this empty, a rule sets the value.")
@@ -50,7 +50,7 @@ STEP_SIZE = 1.0
 RIDGE, LEAST_RIDGE = 3.5, 10.0  # in units of a step's noise: per root of the number of scores, and for a weak signal
 LARGEST_RIDGE = 20.0  # used as long as the signal is unknown
 COUNTED = 0.1
-"""Share of a run's share used to count people if there are no public points; measurements are in docs/sgd.md."""
+"""Part of a run's share used to count people if there are no public points; measurements are in docs/sgd.md."""
 ROWS = 10_000
 """Number of rows drawn from these counts; it does not affect the charge."""
 
@@ -160,13 +160,13 @@ def steps_space(shape: tuple[int, ...]) -> Representation:
 class StepsPlan(Stored):
     """Round of full-batch steps. All of it is public.
 
-    sigma: noise multiplier, the same for all steps.  steps: number of steps. clip_norm: clipping norm of a holder's
-    gradient if points have norm 1. step_size: 1 is Newton's.  ridge: smallest addition to the curvature of public
-    points. largest_ridge: initial addition (see `descent.Descent` if it is too small).  largest_cap: μ² of the most
-    lenient level, see `level_weights`.  people: sum of all holders' weights, from public head counts. strength: see
-    `strength_of`.  signal: information from all people about one number, in standard deviations of its noise over the
-    whole round, divided by the square root of the count of numbers.  until: largest share of the cap used by this round
-    without earlier rounds, by level. notes: notes for plan and card. warnings: expected problems.
+    sigma: noise multiplier, the same for all steps. steps: number of steps. clip_norm: clipping norm of a holder's
+    gradient if points have norm 1. step_size: 1 is Newton's. ridge: smallest addition to the curvature of public
+    points. largest_ridge: initial addition (see `descent.Descent` if it is too small). largest_cap: μ² of the most
+    lenient level, see `level_weights`. people: sum of all holders' weights, from public head counts. strength: see
+    `strength_of`. signal: information from all people about one number, in standard deviations of its noise over the
+    whole round, divided by the square root of the count of numbers. until: largest share of the cap used by this round,
+    not counting earlier rounds, by level. notes: notes for plan and card. warnings: expected problems.
     """
 
     sigma: float
@@ -191,7 +191,7 @@ class StepsPlan(Stored):
     def level_weights(self, caps: ArrayLike) -> NDArray[np.float64]:
         """Return the factor for clipped gradients of holders with these caps (whole caps in μ²): √(cap / largest cap).
 
-        With this factor, other people's larger caps never use up an account before the last step.
+        With this factor, other people's larger caps never make an account run out before the last step.
         """
         return np.clip(np.sqrt(np.asarray(caps, np.float64) / self.largest_cap), _SMALLEST_WEIGHT, 1.0)
 
@@ -211,7 +211,7 @@ def plan_steps(
         levels: At least one level, with caps and noisy or public head counts.
         dimensions: Number of coordinates d of a point, without the intercept.
         n_classes: Number of scores of a record, one for each class.
-        share: Share of every cap that this round may use, without earlier rounds.
+        share: Share of every cap that this round may use, not counting earlier rounds.
         steps: Manual choices; the rules set everything else.
         loss: Loss of a record, which has a usual clipping norm.
 

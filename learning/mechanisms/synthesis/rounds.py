@@ -52,12 +52,12 @@ from learning.mechanisms.synthesis.model import (
 MOST_ROWS = 200_000
 
 SHARES = (0.10, 0.15, 0.75)
-"""Parts of the run's share for tables of every column with the classes, of every pair of columns, of the tree.
+"""Parts of the run's share spent on tables of each column with the classes, of each pair of columns, and of the tree.
 """
 MOST_COLUMNS = 100
 
 MOST_COARSE, MOST_FINE = 8, 96
-"""Groups contain at least one in this many people for counting pairs, and one in this many for counting the tree."""
+"""Each group contains at least one in this many people: first for counting pairs, second for counting the tree."""
 PAIRS_DISTANCE = gettext_noop("distance across all pairs of columns that is due to noise, 0 to 1")
 
 _SPARE = 2  # groups for unknown and for rare values
@@ -155,7 +155,7 @@ def is_counted(planned: Mapping[str, Any]) -> bool:
 def plan_synthesis(
     levels: Sequence[PlannedLevel], *, columns: int, share: float, rows: int | None, bins: int
 ) -> SynthesisPlan:
-    """Plan the noise that uses the whole share of people with the largest cap.
+    """Plan the noise at which people with the largest cap use their whole share.
 
     In a round of T tables, each person adds a vector of norm at most √T times their weight √(cap / largest).
 

@@ -33,7 +33,7 @@ class LabelRelease:
 
     @property
     def reinforced(self) -> NDArray[np.bool_]:
-        """`(queries,)`, True if the label is the student's own, in which case only the check is paid for."""
+        """`(queries,)`, True if the label is the student's own, in which case only the check is charged."""
         return ~self.answered & (self.labels != REJECTED)
 
 
@@ -200,7 +200,7 @@ class Aggregator(abc.ABC):
 
     @abc.abstractmethod
     def charge(self, sensitivity: float) -> VoteCharge:
-        """Return a query's cost in μ², for any votes, to a holder whose teachers weigh `sensitivity` in total."""
+        """Return a query's cost in μ², for any votes, to a holder whose teachers' total weight is `sensitivity`."""
 
     def costs(
         self,

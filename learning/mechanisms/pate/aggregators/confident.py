@@ -46,7 +46,7 @@ class ConfidentGNMax(GNMax):
         "T",
         gettext_noop("threshold"),
         gettext_noop("Number of votes that the largest noisy count must reach for a query to be answered."),
-        # Half-way between agreement and the most evenly spread votes.
+        # Half-way between unanimous and evenly spread votes.
         suggested=lambda teachers, classes=10: teachers * (1 + 1 / classes) / 2,
     )
 
