@@ -30,12 +30,11 @@ LABELS_FROM_SAMPLE = gettext_noop(
     "Based on %(points)d labelled points of the test dataset. The public points near them stand in for people."
 )
 ASSUMED = gettext_noop(
-    "This is an assumption, because no public points are labelled: half to nine tenths of the voters agree on the "
-    "right class."
+    "Assumes that half to nine tenths of the voters agree on the right class, because no public points are labelled."
 )
 REHEARSED = gettext_noop(
-    "A rehearsal on labelled points of the test dataset: %(learned)d stand in for all people, and another %(judged)d "
-    "measure the result."
+    "A rehearsal on labelled points of the test dataset: %(learned)d of them stand in for all people, and %(judged)d "
+    "others measure the result."
 )
 CLUSTERS = gettext_noop(
     "Based on clusters of the public points, because none are labelled. Clusters are easier to tell apart than "
@@ -48,7 +47,7 @@ _LEAST_KEPT, _LEAST_LOST = 0.8, 0.02
 _FEW_POINTS = 600
 _FEW = gettext_noop(
     "There are too few people for these promises: about %(right)d of 100 answers are expected to be right with the "
-    "noise, and about %(noiseless)d without it. Invite more people, wait for more of them, or give the run a larger "
+    "noise, and about %(noiseless)d without it. Invite more people, wait for more consents, or give the run a larger "
     "share."
 )
 

@@ -215,13 +215,13 @@ def _model(card: Mapping[str, Any], measure: str) -> tuple[float | None, int]:
 
 READABLE = gettext_noop(
     "You can see which classes the student finds less often than others. Where intervals overlap, this may be due to "
-    "chance. If the same student does as badly after learning from true labels, the class is hard to learn or rare "
-    "among the public points, and privacy is not the reason."
+    "chance. If the same student trained on true labels does just as badly, privacy is not the reason: the class is "
+    "hard to learn or rare among the public points."
 )
 UNREADABLE = gettext_noop(
-    "You cannot see whether a class is found less often because its owners chose a stricter level. That is possible: "
-    "the stricter a level, the less each of its holders' records count. But the classes that the holders of a level "
-    "own are private and are never counted. No number here depends on them except through noisy releases."
+    "You cannot see whether a class is found less often because people with records of that class chose a stricter "
+    "level. This is possible, because records count less at stricter levels. But which classes the people at a level "
+    "have is private and never counted, so numbers here depend on it only through noisy releases."
 )
 
 

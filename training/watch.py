@@ -211,7 +211,7 @@ def mail_kinds_register() -> None:
         MailKind("model_withdrawn", _("a model that you downloaded was withdrawn"), _model),
         MailKind("result_withdrawn", _("a table that you downloaded was withdrawn"), _result),
         MailKind("new_use", _("a new run has started"), _run),
-        MailKind("installation_fault", _("a verification found a fault outside any study"), _outcome),
+        MailKind("installation_fault", _("a verification found a fault that belongs to no study"), _outcome),
         MailKind("fault_found", _("a verification found a fault in a study"), _outcome),
         MailKind("fault_found_committee", _("a verification found a fault (for the committee)"), _outcome),
     )

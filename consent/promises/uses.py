@@ -156,7 +156,7 @@ class Result:
         if self.cells:
             return _("Each count comes with a range that contains the true number in about 95 of 100 cases.")
         if self.rows:
-            return _("No row is a real person's record. Together they resemble the people of the study.")
+            return _("No row is a real person's record. As a whole, the table resembles the people in the study.")
         if self.worth is not None:
             return self._worth
         if self.right is None or self.commonest is None:

@@ -39,17 +39,15 @@ class TargetForm(forms.Form):
     smallest = forms.FloatField(
         label=_("Smallest number"),
         required=False,
-        help_text=_(
-            "Based on subject knowledge, not on these rows. Values outside the range are set to the nearer end."
-        ),
+        help_text=_("Use subject knowledge, not these rows. Values outside the range are set to its nearer end."),
     )
     largest = forms.FloatField(label=_("Largest number"), required=False)
-    unit = forms.CharField(label=_("Unit"), required=False, max_length=30, help_text=_("Such as mmHg, or days."))
+    unit = forms.CharField(label=_("Unit"), required=False, max_length=30, help_text=_("For example mmHg or days."))
     ends = LinesField(
         label=_("Ends of the intervals, one per line"),
         help_text=_(
-            "The probability of the event is learned for each interval. The end of the last interval is the end of "
-            "the timeline."
+            "The model learns the probability of the event for each interval. The timeline ends where the last "
+            "interval ends."
         ),
     )
 
@@ -221,7 +219,7 @@ class ColumnForm(forms.Form):
     )
     reference = forms.CharField(label=_("A date, or a column of dates"), required=False, max_length=200)
     called = forms.CharField(
-        label=_("Name of the label, if different from the column's"), required=False, max_length=200
+        label=_("Name of the label, if it differs from the column name"), required=False, max_length=200
     )
     rule = forms.ChoiceField(
         label=_("If a person has several rows"),
@@ -244,9 +242,7 @@ class ColumnForm(forms.Form):
             try:
                 _pairs(data.get("spellings", []), of_numbers=True)
             except ValueError as error:
-                problem = ValidationError(
-                    _("“%(line)s” must say which number it stands for."), params={"line": str(error)}
-                )
+                problem = ValidationError(_("“%(line)s” needs a number, as in “ND = 0”."), params={"line": str(error)})
                 self.add_error("spellings", problem)
         return data
 
@@ -366,7 +362,9 @@ class ColumnsFileForm(forms.Form):
         except UnreadableError as error:
             raise ValidationError(_("This is not a CSV file (%(error)s).") % {"error": error}) from error
         if not rows or not {"name", "use"} <= rows[0].keys():
-            raise ValidationError(_("The first row does not name the fields. Keep it as it was saved."))
+            raise ValidationError(
+                _("The first row must contain the names of the fields, as in the file that you downloaded.")
+            )
         places = {each["name"]: place for place, each in enumerate(self._columns.initial)}
         by_place: dict[int, ColumnForm] = {}
         problems: list[str] = []
@@ -410,16 +408,16 @@ def _without_mark(cell: str) -> str:
 class ManyColumnsForm(forms.Form):
     """Form that changes all columns with the same use, or with names of the same pattern."""
 
-    of = forms.ChoiceField(label=_("Columns whose kind is currently"))
+    of = forms.ChoiceField(label=_("Current kind"))
     called = forms.CharField(
-        label=_("And whose name matches"),
+        label=_("Name pattern"),
         required=False,
         max_length=200,
         help_text=_(
-            "* matches any characters: lab_* matches all names that begin with lab_. Leave empty for all names."
+            "* matches any characters, so lab_* matches all names that begin with lab_. Leave empty for all names."
         ),
     )
-    use = forms.ChoiceField(label=_("Change them to"), required=False)
+    use = forms.ChoiceField(label=_("New kind"), required=False)
     minimum = forms.FloatField(label=_("Smallest"), required=False)
     maximum = forms.FloatField(label=_("Largest"), required=False)
     missing = LinesField(label=_("Unknown values, one per line"), help_text=_("(empty) means an empty cell."), rows=2)

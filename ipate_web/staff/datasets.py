@@ -121,7 +121,7 @@ class EncoderForm(forms.Form):
     spread = forms.CharField(
         label=gettext_lazy("Spread"),
         required=False,
-        help_text=gettext_lazy("Pixels are divided by these values, in the same format as the mean."),
+        help_text=gettext_lazy("Pixels are divided by these values, which have the same format as the mean."),
     )
     layout = forms.ChoiceField(
         label=gettext_lazy("Layout"),
@@ -136,7 +136,7 @@ class EncoderForm(forms.Form):
         required=False,
         min_value=4,
         max_value=MOST_TOKENS,
-        help_text=gettext_lazy("Longer texts are read in pieces and averaged."),
+        help_text=gettext_lazy("Longer texts are split into pieces, and the vectors of the pieces are averaged."),
     )
     tokenizer = forms.FileField(
         label=gettext_lazy("Tokenizer"),
@@ -144,14 +144,14 @@ class EncoderForm(forms.Form):
         help_text=gettext_lazy("For texts: the network's file tokenizer.json."),
     )
     licence = forms.CharField(
-        label=gettext_lazy("Licence"), max_length=200, help_text=gettext_lazy("Such as Apache-2.0.")
+        label=gettext_lazy("Licence"), max_length=200, help_text=gettext_lazy("For example Apache-2.0.")
     )
     source = forms.CharField(
         label=gettext_lazy("Source"),
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text=gettext_lazy(
-            "Where the encoder comes from and which data it was made with. The model card shows this."
+            "State where the encoder comes from and which data it was made with. The model card shows this."
         ),
     )
     stated = forms.BooleanField(

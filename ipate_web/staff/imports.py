@@ -77,8 +77,8 @@ class UploadForm(forms.Form):
         label=gettext_lazy("File of labels"),
         required=False,
         help_text=gettext_lazy(
-            "For an idx file, the file with its labels. For a zip file of images, a table with the columns file, "
-            "class and holder, unless the folder names already give this information."
+            "With an idx file, upload the file with its labels. With a zip file of images, upload a table with the "
+            "columns file, class and holder, unless the folder names already give this information."
         ),
     )
     name = forms.CharField(
@@ -282,7 +282,7 @@ class ImageForm(_SchemaForm):
         label=gettext_lazy("Channels"), min_value=1, help_text=gettext_lazy("1: greyscale, 3: colour.")
     )
     fit = forms.ChoiceField(
-        label=gettext_lazy("How to resize images of other sizes"),
+        label=gettext_lazy("How to resize images"),
         required=False,
         choices=(
             ("pad", gettext_lazy("the whole image with black margins")),
@@ -294,7 +294,7 @@ class ImageForm(_SchemaForm):
         label=gettext_lazy("Centre of the window"),
         required=False,
         help_text=gettext_lazy(
-            "For DICOM files and 16-bit images: the range of visible values. Leave empty for all possible values."
+            "For DICOM files and 16-bit images: the range of visible values. Leave empty to use all possible values."
         ),
     )
     span = forms.FloatField(label=gettext_lazy("Width of the window"), required=False)

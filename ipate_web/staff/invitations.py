@@ -234,7 +234,7 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
                 action=_("Yes, create a new link"),
                 effects=[
                     _("All their earlier links will stop working at once. Their decision remains valid."),
-                    _("This is stored permanently with your name and the reason."),
+                    _("Your name and the reason will be stored permanently."),
                 ],
                 back=reverse("staff:link_new", args=[study.slug]),
             )

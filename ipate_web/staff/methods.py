@@ -490,7 +490,7 @@ class SynthesisFields(MethodFields):
     help = gettext_lazy(
         "People are counted in three rounds, and rows of people who do not exist are drawn from the noisy counts. "
         "The result is a table to explore and learn from, which also provides public points for further runs. This "
-        "needs no public points."
+        "method needs no public points."
     )
     title = gettext_lazy("How rows are drawn")
     prefix = "synthesis"

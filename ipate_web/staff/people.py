@@ -374,7 +374,7 @@ def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) 
             action=_("Yes, erase their records"),
             effects=[
                 _("Their rows in all private datasets and the scans of their letters will be erased for good."),
-                _("This is stored permanently with your name and the reason."),
+                _("Your name and the reason will be stored permanently."),
             ],
             back=back,
             kind="button-danger",

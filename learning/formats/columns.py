@@ -58,7 +58,8 @@ Missing = Annotated[
 Other = Annotated[
     Flag,
     Field(
-        title=_("others count as “other”"), description="Whether an undeclared value counts as “other” or is an error."
+        title=_("other values become “other”"),
+        description="Whether an undeclared value counts as “other” or is an error.",
     ),
 ]
 Length = Annotated[

@@ -40,7 +40,7 @@ _BEGINNING = 512
 _FIRST_RESOURCE = 1 << 16
 _RESOURCE_TYPE = re.compile(rb'"resourceType"\s*:\s*"')
 _TABLE = _("Save its contents as a table: CSV, Excel or Parquet.")
-_ZIPPED = _("Put all images into one zip file with a folder for each class, and use that.")
+_ZIPPED = _("Put all images into one zip file, with a folder for each class, and choose that file.")
 _FHIR = _("Save its contents as a table: CSV, Excel or Parquet. For FHIR, use a bundle or NDJSON.")
 _CONVERT = _("Save it as npz or CSV with the program that created it.")
 _WRITE_CSV = _("Save it as CSV with write.csv.")
@@ -67,7 +67,7 @@ _KINDS = (
     (b"\x89HDF", 0, "HDF5", _CONVERT),
     (b"CDF\x01", 0, "NetCDF", _CONVERT),
     (b"SQLite format 3", 0, "SQLite", _TABLE),
-    (b"\x93NUMPY", 0, "npy", _("Save it with numpy.savez, with the arrays x, y and holder.")),
+    (b"\x93NUMPY", 0, "npy", _("Save it with numpy.savez, using the arrays x, y and holder.")),
     (b"\x80\x04", 0, "pickle", _CONVERT),
     (b"RDX2\n", 0, "R", _WRITE_CSV),
     (b"RDX3\n", 0, "R", _WRITE_CSV),

@@ -205,7 +205,7 @@ def open_images(path: Path, table: Path | None) -> Iterator[tuple[zipfile.ZipFil
         else:
             entries = [Entry(name, PurePosixPath(name).parent.name) for name in names]
         if not entries:
-            raise DataError(_("The archive contains no images."), _("Put PNG, JPEG, TIFF or DICOM files into it."))
+            raise DataError(_("The archive contains no images."), _("Add PNG, JPEG, TIFF or DICOM files to it."))
         yield archive, entries
 
 

@@ -240,7 +240,7 @@ def check_beginning(stream: IO[bytes]) -> None:
     if start[:2] in _UTF16:
         raise DataError(_("The file is UTF-16 text instead of UTF-8."), _AS_UTF8)
     if len(_CONTROL.findall(start)) > len(start) // 20:
-        problem = _("The file is not text, and its format is unknown.")
+        problem = _("The file is not a text file, and its format is unknown.")
         raise DataError(problem, _("Save it as CSV, Excel or Parquet, or save images as a zip file."))
 
 

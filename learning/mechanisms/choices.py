@@ -225,7 +225,9 @@ class HolderChoices(Choices):
             yield "representation_parameters", str(error)
             return
         if chosen.encoded != bool(self.encoder) and not (self.encoder and not (chosen.images or chosen.texts)):
-            problem = gettext_noop("With an encoder, choose a representation that uses its vectors or the columns.")
+            problem = gettext_noop(
+                "If you use an encoder, choose a representation that uses its vectors or the columns."
+            )
             yield "encoder", problem
         if chosen.statement and not self.stated:
             yield (

@@ -347,8 +347,9 @@ class Encoded(Embedding):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The vectors of an encoder that was made without the private data, as the person who registered it "
-                "confirmed; at most %(components)d principal components of the public points, partly whitened."
+                "Vectors of an encoder, reduced to at most %(components)d principal components of the public points "
+                "and partly whitened. The person who registered the encoder confirmed that it was made without the "
+                "private data."
             ),
             components=self.components,
         )
@@ -413,8 +414,8 @@ class Words(Whitened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "Words, pairs of words and parts of words, weighted by how rare they are in the public texts; at "
-                "most %(components)d principal components of these."
+                "Words, pairs of words and parts of words, weighted by how rare they are in the public texts and "
+                "reduced to at most %(components)d principal components."
             ),
             components=self.components,
         )

@@ -36,9 +36,9 @@ _LEAST_NOISE = 1.0
 """Smallest noise for counts of people; less noise would be equivalent to none."""
 
 _SIMULATED = gettext_noop(
-    "A simulated vote in which public points stand in for records, each with the class of the nearest of %(points)d "
-    "labelled points of the test dataset. It shows for how many of them all noisy counts together give the right "
-    "class."
+    "A simulated vote in which public points stand in for records. Each has the class of the nearest of %(points)d "
+    "labelled points of the test dataset. The result is the share of public points for which all noisy counts "
+    "together give the right class."
 )
 
 _FEW, _MANY, _RECORDS = 10, 60, 600

@@ -313,7 +313,7 @@ def test_a_shard_whose_worker_died_is_asked_again_but_not_for_ever_and_one_that_
     Shard.objects.update(state="running", deaths=jobs.DEATHS - 1)
     advance.shard_ask(shard.pk)
     run.refresh_from_db()
-    assert run.status == Run.Status.FAILED and "Workers repeatedly died" in run.message
+    assert run.status == Run.Status.FAILED and "Workers repeatedly crashed" in run.message
     assert shares(study)[run.pk].used == 0
 
 

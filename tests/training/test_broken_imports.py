@@ -115,7 +115,7 @@ UNREADABLE: dict[str, tuple[str, bytes, str]] = {
     "PDF": ("a.pdf", b"%PDF-1.7\n", "format of the file is PDF"),
     "JSON": ("a.json", b'[{"who": "ada"}]', "format of the file is JSON"),
     "web page": ("a.xls", b"<html><table>", "format of the file is HTML"),
-    "binary": ("a.dat", bytes(range(256)), "The file is not text, and its format is"),
+    "binary": ("a.dat", bytes(range(256)), "The file is not a text file, and its"),
     "broken SPSS": ("a.sav", b"$FL2@(#) SPSS" + bytes(300), "not a valid SPSS file"),
     "broken Stata": ("a.dta", b"<stata_dta><header>" + bytes(300), "not a valid Stata file"),
     "broken SAS": ("a.sas7bdat", bytes(12) + b"\xc2\xea\x81\x60", "not a valid SAS file"),
@@ -258,7 +258,7 @@ def test_one_report_lists_all_errors_of_a_broken_file(study: Study, kind: str) -
         assert words in problem
     assert all(_text(fault["remedy"]) for fault in report["faults"])
     assert (begun.state, begun.faults) == ("checked", len(expected))
-    with pytest.raises(Exception, match="Only a file that was checked and has no"):
+    with pytest.raises(Exception, match="Only a checked file without errors can be imported"):
         confirm(begun)
     assert not Dataset.objects.exists() and not DataHolder.objects.exists()
     assert rows_of_datasets() == []

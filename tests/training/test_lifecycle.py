@@ -80,7 +80,7 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
         ({"aggregator": {"name": "gnmax"}}, "choices.aggregator", "takes the parameters sigma"),
         ({"aggregator": {"name": "majority"}}, "choices.aggregator", "choose one of"),
         ({"weight_scheme": "calibrated"}, "choices.weight_scheme", "for rehearsals"),
-        ({"rehearsed": {"method": "exact"}}, "rehearsed", "Only runs of rehearsal studies have these parameters"),
+        ({"rehearsed": {"method": "exact"}}, "rehearsed", "Only runs of rehearsal studies can have these parameters"),
         ({"teachers": 0}, "choices.teachers", "from 1 to"),
         ({"wanted_labels": 0}, "wanted_labels", "greater than or equal to 1"),
         ({"seed": 1}, "seed", "Only a rehearsal can have a seed, because noise"),
@@ -257,7 +257,7 @@ def test_a_run_with_too_few_labels_finishes_without_a_model_and_forgets(fields, 
     assert (run.status, run.labels, run.students.count()) == (Run.Status.FINISHED, labels, 0)
     assert f"This run has no model: {said}" in run_reason(run) and "larger σ makes labels cheaper" in run.message
     notes = " ".join(str(Sentence.from_json(note)) for note in run.plan["notes"])
-    assert ("may end with 1 label" in notes) == bool(labels)
+    assert ("The run may end with only 1 label, but" in notes) == bool(labels)
     assert run.ended_at and files(run) == []
     assert list(release_faults(run)) == []
     assert "without a published model" in component_render("mail_run_ended", run=run, study=run.study)

@@ -285,7 +285,7 @@ def test_eight_labels_are_learned_without_a_student(tmp_path: Path) -> None:
     consents_give(study, "L")
     head_counts_state(study)
     alone = {"test_dataset": None}
-    with pytest.raises(ValidationError, match="People cannot vote on so many labels"):
+    with pytest.raises(ValidationError, match="That is too many labels to vote on"):
         run_draft(study, **ASKING_RUN | alone)
     for choices, message in (
         ({"rounds": 2}, "The second round needs a student, but no student"),

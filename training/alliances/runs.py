@@ -71,7 +71,7 @@ def joint_run_propose(
     if not locked(alliance).is_hub:
         raise ValidationError(_("Only the hub can propose joint runs."))
     if alliance.left_at is not None:
-        raise ValidationError(_("This alliance has ended, so it can have no new runs."))
+        raise ValidationError(_("This alliance has ended. No new runs are possible."))
     there = [site.name for site in alliance.sites.order_by("name") if site.is_eligible]
     chosen = there if sites is None else sorted(set(sites))
     if fault := sites_fault(alliance, chosen):

@@ -80,8 +80,8 @@ def _counted(run: Run) -> list[tuple[str, str, float, int]]:
     if not counts:
         raise PlanError(
             gettext_noop(
-                "The study has no head counts yet, but numbers of teachers and weights depend on them. Draw them "
-                "with noise, or enter numbers that are already public."
+                "The study has no head counts yet, and the numbers of teachers and their weights depend on them. "
+                "Draw head counts with noise, or enter numbers that are already public."
             )
         )
     if share_free(run.study) <= 0:
@@ -96,8 +96,8 @@ def _counted(run: Run) -> list[tuple[str, str, float, int]]:
             Sentence(
                 gettext_noop(
                     "According to the head counts, about %(people)d people take part, so δ may be at most "
-                    "%(most).2g. In this study it is %(delta).2g, and promises to people cannot be changed. Ask them "
-                    "in a new study with a smaller δ."
+                    "%(most).2g. This study's δ is %(delta).2g, which cannot be changed because people were promised "
+                    "it. Ask them again in a new study with a smaller δ."
                 ),
                 people=people,
                 most=MOST_DELTA / people,
@@ -205,7 +205,7 @@ def rehearsed_check(rehearsed: dict[str, Any]) -> dict[str, Any]:
         )
     levels = known["levels"]
     if not isinstance(levels, dict) or not levels or levels.keys() - set(Level.values):
-        raise ValidationError(_("Enter a share and an ε for some or all of the levels HIGH, AVERAGE and LOW."))
+        raise ValidationError(_("Enter a share and an ε for at least one of the levels HIGH, AVERAGE and LOW."))
     for level in levels.values():
         numbers = [level.get(name) if isinstance(level, dict) else None for name in ("share", "epsilon")]
         if not all(isinstance(number, int | float) and 0 < number < np.inf for number in numbers):

@@ -169,7 +169,7 @@ LOCKED = gettext_noop(
     "The study is locked: its database was restored from a backup. An administrator can resolve this with ipate "
     "settle_restore."
 )
-WAITS = gettext_noop("Waiting for another run of this study to use its share.")
+WAITS = gettext_noop("Waiting until another run of this study has used its share.")
 
 
 @contextmanager

@@ -55,8 +55,8 @@ class Cells(Questions):
     shard = 200_000
     release_kind = Release.Kind.TABLE.value
     died = gettext_noop(
-        "Workers repeatedly died while counting the same holders, probably for lack of memory. Give the workers more "
-        "memory."
+        "Workers repeatedly crashed while counting the same holders, probably because they ran out of memory. Give "
+        "the workers more memory."
     )
 
     def stop_reason(self, run: Run) -> str:
@@ -69,8 +69,8 @@ class CountedMethod(EngineMethod):
     variants: tuple[str, ...] = ("",)
     outcome = MethodOutcome.TABLE
     charged = gettext_noop(
-        "The charges shown here are public: each is the most that any person at that level could have been charged. A "
-        "person whose records are spread across several cells was charged less, but the amount stays secret."
+        "The charges shown here are public: each is the most that any person at that level could have been charged. "
+        "People whose records are spread across several cells were charged less, but the amount stays secret."
     )
     choices: type[Choices]
     needs_public_points = False
@@ -87,7 +87,7 @@ class CountedMethod(EngineMethod):
             wrong("wanted_labels", _("Counting people needs no labels."))
         for field in ("public_dataset", "test_dataset", "labelled_dataset"):
             if getattr(run, f"{field}_id"):
-                wrong(field, _("Counting people needs only the private dataset. Leave this empty."))
+                wrong(field, _("Leave this empty, because counting people needs only the private dataset."))
         chosen = choices_check(run, wrong, self.choices)
         if chosen is not None and run.private_dataset_id:
             self.check_columns(run, chosen, wrong)

@@ -262,8 +262,8 @@ class Votes(Questions):
     shard = 10_000
     release_kind = Release.Kind.COUNTS.value
     died = gettext_noop(
-        "Workers repeatedly died while asking the same holders, probably for lack of memory. Propose the run again "
-        "with smaller batches, or give the workers more memory."
+        "Workers repeatedly crashed while asking the same holders, probably because they ran out of memory. Propose "
+        "the run again with smaller batches, or give the workers more memory."
     )
 
     def round_open(self, run: Run) -> Round:
@@ -284,8 +284,8 @@ class Neighbours(EngineMethod):
     variants: tuple[str, ...] = ("",)
     learns: tuple[str, ...] = (Classes.kind, Numbers.kind, Labels.kind)
     charged = gettext_noop(
-        "Charges are public: each is the most that any person at that level could have been charged. A person who "
-        "voted less often was charged less; the amount stays secret."
+        "Charges are public: each is the most that any person at that level could have been charged. People who "
+        "voted less often were charged less, but the amount stays secret."
     )
     choices = NeighbourChoices
     parts = "neighbours"
@@ -300,7 +300,7 @@ class Neighbours(EngineMethod):
         run.variant = ""
         chosen = holder_choices_check(run, wrong, self.choices)
         if run.private_dataset_id and not run.private_dataset.outcome.categories:
-            wrong("method", _("People cannot vote on so many labels. Choose private gradient steps."))
+            wrong("method", _("That is too many labels to vote on. Choose private gradient steps."))
         first = chosen.first_queries if chosen is not None else None
         if run.public_dataset_id and first and first >= run.public_points.rows:
             wrong(
@@ -312,8 +312,8 @@ class Neighbours(EngineMethod):
         points_sentence = Sentence(gettext_noop("all public points"))
         if run.wanted_labels:
             points_sentence = Sentence(gettext_noop("%(labels)d public points"), labels=run.wanted_labels)
-        ends = Sentence(gettext_noop("it ends when all of them have been asked about, even if budgets are left"))
-        return [(gettext_noop("Asks about"), [points_sentence, ends])]
+        ends = Sentence(gettext_noop("the run ends once all of them have been put to the vote, even if budget is left"))
+        return [(gettext_noop("Put to the vote"), [points_sentence, ends])]
 
     def tiles(self, run: Run) -> list[Tile]:
         points_sentence = Sentence(gettext_noop("of %(points)s"), points=self.size(run))

@@ -41,7 +41,7 @@ from training.methods.planning import choices_check
 from training.methods.student_training import StudentData, shape_check, student_data_from_queries, student_fit
 from training.models import Batch, Round, Run
 
-_SPACE = Sentence(gettext_noop("The public points as they are. Each one is put to all teachers."))
+_SPACE = Sentence(gettext_noop("The public points, unchanged. All teachers vote on each of them."))
 _NOBODY = People(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
 
 
@@ -199,7 +199,7 @@ class Pate(EngineMethod):
     )
     charged = gettext_noop(
         "Charges are public and the same for everyone in a group (in the vanishing variant, for everyone who shares "
-        "a teacher). They follow from releases, never from anyone's records."
+        "a teacher). They follow only from the releases, not from anyone's records."
     )
     choices = Teachers
     parts = "pate"
@@ -242,10 +242,16 @@ class Pate(EngineMethod):
         if run.variant == Run.Variant.VANISHING and chosen.small_groups == "copy":
             wrong(
                 "choices.small_groups",
-                _("Only the weighting variant can copy small groups into other teachers."),
+                _(
+                    "Only the weighting variant can copy small groups into other teachers. Choose that "
+                    "variant, or do not copy."
+                ),
             )
         if run.variant == Run.Variant.VANISHING and vote is not None and vote.pays_once:
-            message = _("Residual votes are paid for once, by teachers who take part in every vote.")
+            message = _(
+                "Residual votes are charged only once, so every teacher has to take part in every vote. "
+                "Choose another variant or another aggregator."
+            )
             wrong("choices.aggregator", message)
         shape_check(run, "choices.learner", learner_create(chosen.learner, chosen.learner_parameters), wrong)
         if run.rehearsal and vote is not None and not vote.has_paper_costs:

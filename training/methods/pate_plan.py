@@ -420,8 +420,8 @@ def _require_labels(run: Run, planned: TeachersPlan) -> None:
         return
     if run.public_points.rows * plan.aggregator.unanimous_share(plan.votes) < 1:
         text = gettext_noop(
-            "Even if all teachers agreed on every point, no label could be expected: the threshold is too high for "
-            "%(votes)d votes. Lower T."
+            "Even if all teachers agreed on every point, no label would be expected, because the threshold is too "
+            "high for %(votes)d votes. Lower T."
         )
         raise PlanError(Sentence(text, votes=plan.votes))
     answers = group_answers(plan, planned.budgets)
@@ -450,8 +450,8 @@ def _warnings(run: Run, plan: Plan, budgets: list[VoteBudget], share: float) -> 
             warnings.append(Sentence(_TOO_DEAR, group=group.name))
     if min([1 if run.wanted_labels == 1 else 2, *(number for number in answers if number is not None)]) == 1:
         text = gettext_noop(
-            "The run may end with 1 label, but a student needs at least 2, so there would be no model. Give the run "
-            "a larger share, more noise, or more teachers, and don't end it at 1 label."
+            "The run may end with only 1 label, but a student needs at least 2, so you would get no model. Give the "
+            "run a larger share, more noise, or more teachers, and request at least 2 labels."
         )
         warnings.append(Sentence(text))
     if not run.rehearsal and share >= share_free(run.study) - RESERVE:

@@ -185,8 +185,9 @@ def rehearsal_assignment(run: Run, plan: Any, promises: list[Any]) -> dict[str, 
 
 
 _DIED = gettext_noop(
-    "Workers repeatedly died while training the same teachers, probably for lack of memory. Propose the run again "
-    "with more teachers (which learn from fewer records each) or a smaller learner, or give the workers more memory."
+    "Workers repeatedly crashed while training the same teachers, probably because they ran out of memory. Propose "
+    "the run again with more teachers (which learn from fewer records each) or a smaller learner, or give the "
+    "workers more memory."
 )
 
 

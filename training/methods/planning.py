@@ -118,7 +118,8 @@ def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: fl
     if not levels:
         raise PlanError(
             gettext_noop(
-                "According to the head counts no one takes part, so there is no one to ask. Wait for consents."
+                "According to the head counts no one takes part, so there is no one to ask. Wait until people have "
+                "given consent."
             )
         )
     return levels
@@ -174,7 +175,7 @@ def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: t
         elif named.texts != is_text:
             wrong("choices.representation", _("This representation does not fit these records. Choose another one."))
     if is_text and run.public_dataset_id is None:
-        wrong("public_dataset", _("Texts are described with the help of public texts. Choose a public dataset."))
+        wrong("public_dataset", _("Describing texts requires public texts. Choose a public dataset."))
     return chosen
 
 
@@ -190,10 +191,10 @@ def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) 
     if encoder is None:
         return wrong("choices.encoder", _("The study does not have this encoder. Register it first."))
     if run.public_dataset_id is None:
-        return wrong("choices.encoder", _("With an encoder, a run needs public points. Choose a public dataset."))
+        return wrong("choices.encoder", _("A run with an encoder needs public points. Choose a public dataset."))
     done = set(encoder.encodings.filter(state=Encoding.State.DONE).values_list("dataset", flat=True))
     for field in ("public_dataset", "test_dataset", "labelled_dataset"):
         dataset = getattr(run, field)
         if dataset is not None and dataset.pk not in done:
             names = {"name": dataset.name}
-            wrong(field, _("The encoder has not encoded “%(name)s”. See the page “Encoders”.") % names)
+            wrong(field, _("The encoder has not encoded “%(name)s”. Check the page “Encoders”.") % names)

@@ -60,12 +60,12 @@ from training.methods.steps import (
 from training.methods.student_training import StudentData
 from training.models import Batch, Round, Run, StudentModel
 
-AS_THEY_ARE = Sentence(gettext_noop("The records as they are: pixels, or columns between their public bounds."))
+AS_THEY_ARE = Sentence(gettext_noop("The records, unchanged: pixels, or columns between their public bounds."))
 
 ONLY_REHEARSED = gettext_noop("Baselines are only for rehearsal studies. Choose another variant.")
 SLACKS_USED = gettext_noop(
-    "A study can approve at most %(most)d runs over samples, because a part of its δ is set aside for only that "
-    "many. Choose the variant that charges everyone for their own gradients."
+    "A study can approve at most %(most)d runs over samples, because the part of its δ set aside for such runs is "
+    "used up after that. Choose the variant that charges everyone for their own gradients."
 )
 
 
@@ -254,8 +254,8 @@ class SampledGradients(Questions):
     shard = 2**62
     release_kind = Release.Kind.STEPS.value
     died = gettext_noop(
-        "Workers repeatedly died during the same steps, probably for lack of memory. Propose the run again with a "
-        "smaller network, or give the workers more memory."
+        "Workers repeatedly crashed during the same steps, probably because they ran out of memory. Propose the run "
+        "again with a smaller network, or give the workers more memory."
     )
 
     def round_open(self, run: Run) -> Round:
@@ -347,8 +347,8 @@ class SgdSampled(GradientSteps):
     def counted(self, run: Run) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The amount everyone at a level would have been charged for the whole run if people had been asked, "
-                "in Gaussian differential privacy."
+                "The charge that everyone at a level would have had for the whole run if people had been asked, in "
+                "Gaussian differential privacy."
             )
         )
 

@@ -257,8 +257,8 @@ class GradientQuestions(Questions):
     shard = 200_000
     release_kind = Release.Kind.STEPS.value
     died = gettext_noop(
-        "Workers repeatedly died while computing the gradients of the same holders, probably for lack of memory. "
-        "Propose the run again with a smaller representation, or give the workers more memory."
+        "Workers repeatedly crashed while computing the gradients of the same holders, probably because they ran out "
+        "of memory. Propose the run again with a smaller representation, or give the workers more memory."
     )
 
     def __init__(self) -> None:
@@ -339,8 +339,8 @@ class Sgd(GradientSteps):
 
     variants: tuple[str, ...] = (Run.Variant.INDIVIDUAL.value,)
     charged = gettext_noop(
-        "The charges shown are public: each is the most that anyone at that level could have been charged. A person "
-        "with small gradients was charged less; the exact amount stays secret."
+        "The charges shown are public: each is the most that anyone at that level could have been charged. People "
+        "with small gradients were charged less, but the amount stays secret."
     )
     curves_help = gettext_noop(
         "Length of each released gradient, and of the noise in it, in units of the clipping norm. Where the two are "
@@ -376,7 +376,11 @@ class Sgd(GradientSteps):
         student_without_points_refused(chosen, wrong)
         if chosen.rounds > 1:
             wrong(
-                "choices.rounds", _("The second round needs a student, but no student can learn without public points.")
+                "choices.rounds",
+                _(
+                    "The second round needs a student, but no student can learn without public points. "
+                    "Choose one round."
+                ),
             )
         schema = schema_from_json(run.private_dataset.schema)
         if run.private_dataset.outcome.kind == Classes.kind and isinstance(schema, TabularSchema):

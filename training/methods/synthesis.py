@@ -72,10 +72,10 @@ def rows_check(run: Run, wrong: Wrong, field: str) -> None:
     """Report an error for a field if no rows can be drawn for a proposal's private dataset."""
     schema = schema_from_json(run.private_dataset.schema)
     if not isinstance(schema, TabularSchema):
-        wrong(field, _("Rows can only be drawn from tables, and this dataset is not one. Choose another."))
+        wrong(field, _("Rows can be drawn only from a table, but this dataset is not a table. Choose another one."))
     elif not 2 <= (columns := len(feature_columns(schema, 1))) <= MOST_COLUMNS:
         numbers = {"most": MOST_COLUMNS, "columns": columns}
-        text = _("Rows are drawn with 2 to %(most)d columns, but this dataset has %(columns)d. Ignore some of them.")
+        text = _("Rows are drawn with 2 to %(most)d columns, but this dataset has %(columns)d. Ignore some columns.")
         wrong(field, text % numbers)
 
 

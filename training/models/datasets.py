@@ -48,7 +48,7 @@ class Dataset(Recorded):
         default=list, blank=True, help_text="Numbers of rows imported and left out, with reasons; secret if private."
     )
     provenance = models.TextField(
-        _("where it comes from"), blank=True, help_text="The operator's statement; on the model card if public."
+        _("origin"), blank=True, help_text="The operator's statement; on the model card if public."
     )
     artifact = models.CharField(max_length=200, help_text="File with the arrays, in private storage.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of the arrays.")
@@ -101,7 +101,7 @@ class DatasetImport(models.Model):
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="imports")
     name = models.CharField(_("name"), max_length=100)
     kind = models.CharField(_("kind"), max_length=10, choices=Dataset.Kind)
-    provenance = models.TextField(_("where it comes from"), blank=True)
+    provenance = models.TextField(_("origin"), blank=True)
     file = models.CharField(max_length=200, help_text="Original name of the uploaded file.")
     label_file = models.CharField(max_length=200, blank=True, help_text="Original name of an IDX label file.")
     holder_prefix = models.CharField(max_length=100, blank=True, help_text="Prefix of generated pseudonyms, if any.")
@@ -156,7 +156,7 @@ class Encoder(Recorded):
     takes = models.JSONField(_("Input"), help_text="Expected input; see learning.encoders.files.")
     width = models.PositiveIntegerField(_("Numbers per record"))
     licence = models.CharField(_("licence"), max_length=200)
-    source = models.TextField(_("where it comes from"), help_text=_("Include the data it was made with, if known."))
+    source = models.TextField(_("origin"), help_text=_("Include the data it was made with, if known."))
     artifact = models.CharField(
         max_length=200, blank=True, help_text="File and tokenizer in private storage; empty once deleted."
     )

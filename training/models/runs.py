@@ -88,9 +88,9 @@ class Run(Recorded):
         USED_UP = "used_up", _("every public point was put to the vote")
         ENOUGH = "enough", _("the requested number of labels was reached")
         SHARE = "share", _("the run's share was used up")
-        RETIRED = "retired", _("no group was left to vote")
-        STEPS = "steps", _("every planned step was taken")
-        COUNTED = "counted", _("everything planned was counted")
+        RETIRED = "retired", _("no group could vote any more")
+        STEPS = "steps", _("all planned steps were taken")
+        COUNTED = "counted", _("all planned counts were made")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="runs")
@@ -148,7 +148,7 @@ class Run(Recorded):
         _("share"),
         default=1.0,
         validators=[MinValueValidator(0.0), MaxValueValidator(1.0)],
-        help_text=_("Part of every holder's cap that the run may use, set at approval."),
+        help_text=_("Part of every holder's cap that the run may use. It is set at approval."),
     )
 
     created_by = actor_or_null()

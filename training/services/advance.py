@@ -34,8 +34,7 @@ from training.services.runs import run_fail, run_forget
 logger = logging.getLogger(__name__)
 
 _NO_ANSWER = gettext_noop(
-    "The database or the storage did not respond, so the run will be tried again. If the problem continues, see the "
-    "logs."
+    "The database or the storage did not respond, so the run will be retried. If the problem continues, check the logs."
 )
 _UNEXPECTED = gettext_noop(
     "An unexpected error occurred. You can find the details in the worker's logs under this run's id."

@@ -31,14 +31,15 @@ ROUNDING = gettext_noop(
 
 OUTSIDE = gettext_noop(
     "A number outside its range in the schema is treated as the nearest end of the range, and an undeclared category "
-    "as “other”, because the model has seen nothing like them. The site and the client list these columns for each "
+    "as “other”, because the model has never seen such values. The site and the client list these columns for each "
     "row. The ONNX file does not list them, but it contains the schema."
 )
 
-STATEMENT = gettext_noop("It was made without the private data, as the person who registered it confirmed.")
+STATEMENT = gettext_noop("The person who registered it confirmed that it was made without the private data.")
 
 CHOICE = gettext_noop(
-    "The choice between them was made before the run, and does not depend on how often they are right."
+    "The choice between the student and the model that taught it was made before the run. It does not depend on how "
+    "often either is right."
 )
 
 DIFFERING = gettext_noop(
@@ -51,9 +52,9 @@ ALIKE = gettext_noop(
 UNCOMPARED = gettext_noop("No labelled public points are available to compare with the shares among people.")
 
 CHOSEN = gettext_noop(
-    "Of %(points)d labelled public points that the student had not learned from, the student got %(student)d right "
-    "and the model that taught it %(model)d. The student is published if it is right more often. The test data "
-    "played no part in this."
+    "On %(points)d labelled public points that the student had not learned from, the student was right %(student)d "
+    "times and the model that taught it %(model)d times. The student is published if it is right more often. The "
+    "test data were not used for this."
 )
 
 UNJUDGED = gettext_noop(

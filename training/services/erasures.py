@@ -230,9 +230,7 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
     if last is None and not study.rehearsal:
         errors["erase_after"] = _("Enter the last day on which the private records are kept.")
     elif last is not None and study.retention_until is not None and last > study.retention_until:
-        errors["erase_after"] = _(
-            "Data holders were promised an earlier day. Records can be erased earlier, never later."
-        )
+        errors["erase_after"] = _("Data holders were promised an earlier day. Choose that day or an earlier one.")
     if errors:
         raise ValidationError(errors)
     if Run.objects.filter(study=study, status__in=Run.ACTIVE).exists():

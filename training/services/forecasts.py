@@ -30,8 +30,8 @@ from training.models import Run
 _LITTLE = 0.1
 
 _BRINGS_LITTLE = gettext_noop(
-    "Individual levels help little here: asking only the people who allow ε = %(epsilon)g, and using that ε for all "
-    "of them, would give %(part)d %% of this plan's signal."
+    "Individual levels add little to this plan: asking only people who allow ε = %(epsilon)g, with that ε for all of "
+    "them, would already give %(part)d %% of its signal."
 )
 #: Gain in the forecast share of correct answers below which levels are of little benefit.
 _HALF_A_POINT = 0.005
@@ -187,12 +187,12 @@ _NO_PROVENANCE = gettext_noop(
     "The source of the public points is missing. Add it on the dataset's page, because the model card shows it."
 )
 _LABELLED = gettext_noop(
-    "The student also learns from the labels of %(rows)d public rows of “%(dataset)s”, which are used as they are: "
-    "without noise, and at no cost."
+    "The student also learns from the labels of %(rows)d public rows of “%(dataset)s”. They are used unchanged, "
+    "without noise and at no cost."
 )
 _FEW = gettext_noop(
-    "Only %(holders)d holders have the promise %(group)s (ε = %(epsilon)g), so little is learned from them and each "
-    "of them is hidden among only a few people. Wait for more, or leave the group out."
+    "Only %(holders)d holders have the promise %(group)s (ε = %(epsilon)g). The run will learn little from them, and "
+    "each of them is hidden among only a few people. Wait for more consents, or leave the group out."
 )
 _UNCERTAIN = gettext_noop(
     "The head count of %(group)s (%(holders)d) was drawn with noise of standard deviation %(sigma)g, so the true "
@@ -200,7 +200,7 @@ _UNCERTAIN = gettext_noop(
 )
 _LITTLE_LEFT = gettext_noop(
     "Only %(share).3g %% of every holder's cap is left for this run, so about %(right)d of 100 answers are expected "
-    "to be right. With the whole cap it would be about %(most)d. The rest is used or reserved by other runs: wait "
+    "to be right. With the whole cap, about %(most)d would be. The rest is used or reserved by other runs: wait "
     "until one of them returns some, or ask people in a new study."
 )
 _LITTLE_GIVEN = gettext_noop(

@@ -179,7 +179,7 @@ def import_declare(*, dataset_import: DatasetImport, schema: dict[str, Any], act
             touched_at=timezone.now(),
         )
         if not changed:
-            raise ValidationError(_("This import is in progress or finished. See its page."), code=STATE)
+            raise ValidationError(_("This import is already in progress or finished. Check its page."), code=STATE)
         send("import_work", dataset_import.pk)
     logger.info("User %s declared the schema of import %s.", acting_user.pk, dataset_import.pk)
 
@@ -194,7 +194,7 @@ def import_revise(*, dataset_import: DatasetImport, schema: dict[str, Any], acti
         schema=schema, state=State.DRAFT, rows=None, faults=None, message="", touched_at=timezone.now()
     )
     if not changed:
-        raise ValidationError(_("This import is in progress or finished. See its page."), code=STATE)
+        raise ValidationError(_("This import is already in progress or finished. Check its page."), code=STATE)
     logger.info("User %s changed the schema of import %s.", acting_user.pk, dataset_import.pk)
 
 
@@ -213,7 +213,7 @@ def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUs
             )
         )
         if not changed:
-            raise ValidationError(_("Only a file that was checked and has no errors can be imported."), code=STATE)
+            raise ValidationError(_("Only a checked file without errors can be imported."), code=STATE)
         arrays_delete(_progress_name(dataset_import))
         send("import_work", dataset_import.pk)
     logger.info("User %s imports %s.", acting_user.pk, dataset_import.pk)
@@ -495,7 +495,7 @@ def last_schema(study: Study) -> dict[str, Any]:
     """Return the schema of a study's last dataset. Raises ValidationError if the study has no dataset."""
     last = study.datasets.order_by("imported_at").last()
     if last is None:
-        raise ValidationError({"schema": _("The contents of a row are unknown. Provide a schema.")})
+        raise ValidationError({"schema": _("It is unknown what the rows contain. Provide a schema.")})
     return last.schema
 
 

@@ -106,8 +106,8 @@ def _target_doubts(measure: dict[str, Any]) -> list[Sentence]:
     if measure["interval"] and measure["interval"][0] > measure["nothing"]:
         return []
     text = gettext_noop(
-        "On the test data, it is no better than a guess without any knowledge of a record: the confidence interval "
-        "for its %(measure)s is not entirely above %(nothing)s."
+        "On the test data, it is no better than a guess that ignores the record: the confidence interval for its "
+        "%(measure)s is not entirely above %(nothing)s."
     )
     return [Sentence(text, measure=measure["label"], nothing=f"{measure['nothing']:g}")]
 
@@ -148,7 +148,9 @@ def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> S
             "stage": model.get_stage_display(),
             "next": ", ".join(str(_Stage(each).label) for each in NEXT[model.stage]),
         }
-        raise ValidationError(_("This model is at the stage “%(stage)s”. It can become: %(next)s.") % words, code=STATE)
+        raise ValidationError(
+            _("This model is at the stage “%(stage)s”. Possible next stages: %(next)s.") % words, code=STATE
+        )
     before, model.stage = model.stage, stage
     model.save(update_fields=["stage"])
     if not run.rehearsal:
@@ -193,7 +195,7 @@ def model_threshold_set(
     if model is None or model.is_withdrawn:
         raise ValidationError(_("The run has no published model yet, or it was withdrawn."), code=STATE)
     if run.learns.kind != Classes.kind:
-        raise ValidationError(_("Only a model that predicts classes has a threshold."), code=STATE)
+        raise ValidationError(_("Only a model that predicts classes can have a threshold."), code=STATE)
     model.run = run
     choice = _chosen(run, model, class_name, missed, false_alarm, sensitivity) if class_name else None
     if model.card.get("threshold") == choice:
@@ -383,7 +385,7 @@ def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser | No
         raise ValidationError(_("The run has no table."))
     if result.is_withdrawn:
         return result
-    message = _("Enter a reason. Everyone who downloaded the table or asks for it will see this.")
+    message = _("Enter a reason. It will be shown to everyone who downloaded the table or asks for it.")
     withdrawal_record(result, study=study, reason=reason, unexplained=message, content={}, acting_user=acting_user)
     result_withdrawn_mail(result, downloaders(run, [result.digest]))
     with logging_run(run.pk):

@@ -35,7 +35,7 @@ _APPROVE_AGAIN = gettext_noop(
 )
 RESTORED = gettext_noop(
     "The study's database was restored from a backup made in the middle of this run. Its whole share counts as used, "
-    "because we cannot know what the run released after the backup. Propose it again."
+    "because we cannot know what the run released after the backup. Propose the run again."
 )
 
 
@@ -110,9 +110,9 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
                 "case, restore a backup made after that restore, if you can."
             )
         what = _(
-            "From emails and letters, enter what people decided since the backup: withdrawals, consents, deaths, and "
-            "who answers for whom. Request erasures again, and remove the datasets that were removed. Then run this "
-            "command again with --decisions-entered."
+            "Use emails and letters to enter what people decided since the backup: withdrawals, consents, deaths, "
+            "and who answers for whom. Request erasures again, and remove the datasets that were removed. Then run "
+            "this command again with --decisions-entered."
         )
         raise ValidationError(f"{why} {what}")
     unknown = len(lost.unrecordable)

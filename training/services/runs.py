@@ -109,7 +109,7 @@ def run_check(run: Run) -> RunMethod:
         except ValidationError as error:
             wrong("rehearsed", "; ".join(error.messages))
     elif run.rehearsed:
-        wrong("rehearsed", _("Only runs of rehearsal studies have these parameters."))
+        wrong("rehearsed", _("Only runs of rehearsal studies can have these parameters. Remove them."))
     if method is not None:
         method.check(run, wrong)
     if errors:
@@ -155,7 +155,11 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
             wrong(field, _("This dataset is %(kind)s; choose a %(wanted)s one.") % kind_words)
         elif run.private_dataset_id and not encodes_alike(dataset.schema, run.private_dataset.schema):
             wrong(
-                field, _("Its columns or classes differ from those of the private dataset. Import it with that schema.")
+                field,
+                _(
+                    "Its columns or classes differ from those of the private dataset. Import it with the "
+                    "private dataset's schema."
+                ),
             )
 
 
@@ -164,9 +168,9 @@ def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
     field, labelled = "labelled_dataset", run.labelled_dataset
     assert labelled is not None, "it was chosen"
     if run.alliance_id:
-        wrong(field, _("In a run across sites, a student learns only from releases. Leave this empty."))
+        wrong(field, _("Leave this empty, because in a run across sites, students learn only from releases."))
     elif not run.public_dataset_id or (run.method in METHODS and method_of(run).outcome != MethodOutcome.MODEL):
-        wrong(field, _("Without public points there is no student to learn from labelled rows. Leave this empty."))
+        wrong(field, _("Leave this empty, because without public points no student learns from labelled rows."))
     elif labelled.pk == run.public_dataset_id:
         wrong(field, _("These are the points that the run asks about. Choose other labelled rows."))
     elif labelled.kind == Dataset.Kind.PUBLIC and not labelled.seen_classes:
@@ -260,7 +264,7 @@ def run_withdraw(*, run: Run, acting_user: AbstractBaseUser) -> Run:
     study_lock(run.study_id)
     if Run.objects.filter(pk=run.pk, status=Run.Status.WITHDRAWN, created_by_id=acting_user.pk).exists():
         return Run.objects.get(pk=run.pk)
-    run = _own_draft(run, acting_user, _("Only a draft can be withdrawn. An operator can cancel a run."))
+    run = _own_draft(run, acting_user, _("Only a draft can be withdrawn. Ask an operator to cancel the run."))
     run.status, run.ended_at = Run.Status.WITHDRAWN, timezone.now()
     run.message = gettext_noop("The person who proposed this run has withdrawn it.")
     run.save(update_fields=["status", "ended_at", "message"])

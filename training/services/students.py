@@ -134,8 +134,8 @@ def student_teach(
     if student_data.model is None and not len(student_data.releases):
         raise RunError(
             gettext_noop(
-                "No label was released, so there is nothing a student could learn from. Propose a run with more "
-                "noise (a larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
+                "No label was released, so a student has nothing to learn from. Propose a run with more noise (a "
+                "larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
             )
         )
     truth = truth_of(run.public_dataset) if run.public_dataset is not None else None
@@ -264,7 +264,7 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, re
     if publication_doubts(chosen.card.get("evaluation")):
         if not reason.strip():
             raise ValidationError(
-                {"reason": _("Enter a reason for publishing this version anyway. Its card will show this.")}
+                {"reason": _("Enter a reason for publishing this version anyway. The model card will show it.")}
             )
         chosen.publication_reason = reason.strip()
         chosen.save(update_fields=["publication_reason"])
@@ -302,7 +302,7 @@ def student_withdraw(*, run: Run, version: int, reason: str, acting_user: Abstra
     if chosen.is_withdrawn:
         return chosen
     problem, number = (
-        _("Enter a reason. Everyone who downloaded the model or asks for it will see this."),
+        _("Enter a reason. It will be shown to everyone who downloaded the model or asks for it."),
         {"version": chosen.version},
     )
     withdrawal_record(chosen, study=study, reason=reason, unexplained=problem, content=number, acting_user=acting_user)
@@ -368,11 +368,11 @@ def student_ask(
     run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
     if run.public_dataset is None:
         raise ValidationError(
-            _("The run has no public points that a student could learn from. The model that it released is its result.")
+            _("The run has no public points for a student to learn from. Its result is the model that it released.")
         )
     if not run.learns.categories:
         raise ValidationError(
-            _("That is too many labels for a student to learn. This run publishes its model instead.")
+            _("That is too many labels for a student to learn. This run publishes its own model instead.")
         )
     if run.are_points_removed:
         raise ValidationError(_("The public points were removed, so no student can learn from them any more."))
@@ -432,7 +432,7 @@ def student_learn(training_id: int | str, progress: Progress | None = None) -> b
                 training,
                 status=Run.Status.FINISHED,
                 work=lambda found: _worked(found, progress),
-                died=gettext_noop("Too many workers died during this task. The workers' logs contain the reason."),
+                died=gettext_noop("Too many workers crashed during this task. Check their logs for the reason."),
             )
         except WorkYielded:
             logger.info("The training of the student yields to other work.")

@@ -176,8 +176,8 @@ _ROUNDING = 1 + 1e-9
 
 NOISE_DISTANCE = gettext_noop("distance from the same table without noise, 0 to 1")
 _BY_NOISE = gettext_noop(
-    "Based only on noise, cells and head counts: half the sum, across all cells, of how far the noise moves each "
-    "cell's share."
+    "Calculated only from noise, cells and head counts: half the sum of the shifts in the cells' shares caused by "
+    "noise."
 )
 
 

@@ -229,7 +229,12 @@ def make_plan(
             plan = _plan_upsampling(present, teachers, aggregator, _factors(present, weight_scheme, delta, precision))
         else:
             if small_groups == "copy" and variant != "weighting":
-                raise PlanError(gettext_noop("Only the weighting variant can copy small groups into other teachers."))
+                raise PlanError(
+                    gettext_noop(
+                        "Only the weighting variant can copy small groups into other teachers. Choose that "
+                        "variant, or do not copy."
+                    )
+                )
             plan, copied = _plan_teachers_of_one_group(present, teachers, aggregator, variant, small_groups)
             if variant == "weighting":
                 plan = _with_weights(plan, copied, weight_scheme, delta, conversion)

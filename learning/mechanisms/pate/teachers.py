@@ -71,7 +71,8 @@ _TAUGHT = gettext_noop(
 )
 _TAUGHT_QUICKLY = gettext_noop(
     "A rehearsal on labelled points of the test dataset: %(teachers)d teachers, each trained on %(records)d records, "
-    "vote on %(judged)d other points. They are faster than the run's own models, which would take too long here."
+    "vote on %(judged)d other points. These teachers are faster models than the run's own, which would take too long "
+    "for a forecast."
 )
 
 

@@ -58,12 +58,12 @@ MOST_COLUMNS = 100
 
 MOST_COARSE, MOST_FINE = 8, 96
 """Each group contains at least one in this many people: first for counting pairs, second for counting the tree."""
-PAIRS_DISTANCE = gettext_noop("distance across all pairs of columns that is due to noise, 0 to 1")
+PAIRS_DISTANCE = gettext_noop("distance due to noise across all pairs of columns, 0 to 1")
 
 _SPARE = 2  # groups for unknown and for rare values
 _BY_NOISE = gettext_noop(
-    "This includes the noise, the head counts, and how many groups of values each column can have. It does not "
-    "include dependencies between columns that go beyond a tree."
+    "This estimate includes the noise, the head counts, and how many groups of values each column can have. It does "
+    "not include dependencies between columns that a tree cannot represent."
 )
 _ROUNDING = 1 + 1e-9
 _FEW = 8.0
@@ -86,7 +86,7 @@ class Synthesis(Choices):
         gettext_noop("The number of rows does not change what people are charged."),
         minimum=100,
         maximum=MOST_ROWS,
-        unset=gettext_noop("as many as there are people according to the head counts"),
+        unset=gettext_noop("one row per person, according to the head counts"),
     )
     bins: int = choice(
         100,

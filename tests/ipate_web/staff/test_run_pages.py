@@ -389,7 +389,7 @@ def test_the_plan_tells_rounds_noise_and_forecast(larger: Study) -> None:
     for words in ("Votes in the first round", "labelled points of the test dataset", votes):
         assert words in page.text, words
     unlabelled = as_("operator").post(url("run_new", larger), asked(larger, test_dataset=None)).text
-    assert "This is an assumption, because no public points are" in unlabelled
+    assert "Assumes that half to nine tenths of the voters" in unlabelled
 
 
 def test_choices_are_saved_and_proposed_again(larger: Study) -> None:

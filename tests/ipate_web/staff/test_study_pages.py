@@ -334,7 +334,7 @@ def test_a_study_is_closed_once_with_a_last_day_and_then_offers_nothing_that_is_
     for (who, name), offer in offers.items():
         assert f'href="{url(offer, ending)}' in as_(who).get(url(name, ending)).text, offer
     close = url("study_close", ending)
-    assert "You cannot reopen it" in olga.get(close).text
+    assert "You cannot reopen a closed study" in olga.get(close).text
     assert olga.post(close, {"reason": "Done."}).status_code == 422
     last = timezone.localdate() + timedelta(days=9)
     assert olga.post(close, {"reason": "Done.", "erase_after": last.isoformat()}).status_code == 302

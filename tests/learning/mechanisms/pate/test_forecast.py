@@ -83,5 +83,5 @@ def test_a_plan_is_looked_at_with_quicker_models(name: str) -> None:
     chosen = learner_create(name, {"copies": 50} if name in ("cnn", "nearest_neighbour") else {})
     forecast = forecast_votes(plan, chosen, 3, points=images, labels=labels)
     assert forecast is not None and forecast.noiseless > 0.9
-    assert ("faster than the run" in str(forecast.rests_on)) == (name != "logistic_regression")
+    assert ("faster models than the run" in str(forecast.rests_on)) == (name != "logistic_regression")
     assert forecast.rests_on.values["records"] == 400, "of more than there are each would be drawn several times"
