@@ -31,8 +31,8 @@ GAP = gettext_noop("gap after a restore")
 SUGGESTED, _LEAST = 0.25, 0.01
 #: Error message for a share larger than the ``free`` one.
 NOT_FREE = gettext_noop(
-    "Only %(free).4g of every holder's cap is free; the rest is used or reserved for other runs. Ask for less, or wait "
-    "until a run ends and returns the part it did not need."
+    "Only a share of %(free).4g is still available: the rest has been used or is reserved for other runs. Ask for a "
+    "smaller share, or wait until a run ends and returns the part it did not need."
 )
 
 
@@ -108,7 +108,9 @@ def opened_share(study: Study) -> float:
 def share_check(share: float) -> None:
     """Raise ValidationError unless ``share`` is above 0 and at most 1."""
     if not 0 < share <= 1:
-        raise ValidationError({"share": _("Enter a share above 0 and up to 1, where 1 is everything that is left.")})
+        raise ValidationError(
+            {"share": _("Enter a share above 0 and at most 1. A share of 1 uses everything that is left.")}
+        )
 
 
 @transaction.atomic

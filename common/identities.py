@@ -54,7 +54,9 @@ def canonical(value: object) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         return value
     if is_inexact(value):
-        problem = Sentence(_("The pseudonym %(number)s is a number, so digits can get lost."), number=spelling(value))
+        problem = Sentence(
+            _("The pseudonym %(number)s is stored as a number, which can lose digits."), number=spelling(value)
+        )
         raise PseudonymError(problem, _("Save the column as text."))
     name = spelling(value)
     if not name:

@@ -73,9 +73,9 @@ class Option:
 
 
 _KEPT = {
-    Level.HIGH: _("I keep what I was promised: high protection"),
-    Level.AVERAGE: _("I keep what I was promised: average protection"),
-    Level.LOW: _("I keep what I was promised: low protection"),
+    Level.HIGH: _("I keep the high protection that I was promised"),
+    Level.AVERAGE: _("I keep the average protection that I was promised"),
+    Level.LOW: _("I keep the low protection that I was promised"),
 }
 
 
@@ -115,14 +115,14 @@ class DecisionForm(forms.Form):
     policy_version = forms.IntegerField(widget=forms.HiddenInput)
     promise = forms.CharField(widget=forms.HiddenInput, required=False, max_length=40)
     weaker = forms.BooleanField(required=False)
-    talked = forms.BooleanField(label=_("I talked to somebody about this before I decided."), required=False)
+    talked = forms.BooleanField(label=_("I talked to someone about this before I decided."), required=False)
     text = forms.CharField(widget=forms.HiddenInput, required=False)
     choice = forms.ChoiceField(
         label=_("Your decision"),
         widget=forms.RadioSelect,
         error_messages={
             "required": _("Choose one of the four answers."),
-            "invalid_choice": _("Choose one of the four."),
+            "invalid_choice": _("Choose one of the four answers."),
         },
     )
 
@@ -188,9 +188,7 @@ class DeclarationForm(forms.Form):
         widget=forms.RadioSelect,
         error_messages={"required": _("Say what gives you the right to decide.")},
     )
-    declared = forms.BooleanField(
-        error_messages={"required": _("Confirm the statement, or do not decide for this person.")}
-    )
+    declared = forms.BooleanField(error_messages={"required": _("To decide for this person, confirm the statement.")})
 
     def __init__(self, data: Any = None, *, answers: Answering) -> None:
         super().__init__(data)
@@ -210,8 +208,8 @@ class InvitationCodeForm(forms.Form):
         label=_("Code of your invitation"),
         max_length=100,
         help_text=_(
-            "Four groups of five letters and digits, or seven on older invitations. You can use capital or small "
-            "letters, with or without spaces. O is read as zero, I and L as one."
+            "Four groups of five letters and digits; older invitations have seven groups. Use capital or small "
+            "letters, with or without spaces. We read O as zero, and I and L as one."
         ),
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )

@@ -75,7 +75,9 @@ def languages_check(codes: Any) -> None:
         )
     alone = [code for code in codes if is_variant(code) and language_of(code) not in codes]
     if alone:
-        message = _("A variant appears next to the main text of its language. Add the main language of %(codes)s.")
+        message = _(
+            "A variant is shown next to the main text of its language. Add the main language of %(codes)s to the list."
+        )
         raise ValidationError(message % {"codes": ", ".join(alone)})
     if settings.LANGUAGE_CODE not in codes:
         raise ValidationError(_("Readers of all other languages see the English text, so keep “en” in the list."))

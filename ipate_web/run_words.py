@@ -102,7 +102,9 @@ def target_measure(evaluation: Mapping[str, Any]) -> MeasureWords:
         f"{_(evaluation['label'])}: {evaluation['of']}" if evaluation["of"] else _(evaluation["label"]),
         words(evaluation["value"]),
         _("%(low)s to %(high)s") % {"low": words(ends[0]), "high": words(ends[1])} if ends else "",
-        "" if nothing is None else _("without any knowledge of a record: %(value)s") % {"value": words(nothing)},
+        ""
+        if nothing is None
+        else _("without knowing anything about the record: %(value)s") % {"value": words(nothing)},
     )
 
 

@@ -111,7 +111,7 @@ def _fault(part: str, place: int) -> str:
 def _said(place: int, part: str, fault: str) -> str:
     values = {"place": place, "part": part, "size": GROUP}
     if fault == "letter":
-        return _("Group %(place)d (%(part)s) contains a character that codes don't have.") % values
+        return _("Group %(place)d (%(part)s) contains a character that is never used in codes.") % values
     if fault == "length":
         return _("Group %(place)d (%(part)s) must have %(size)d letters or digits.") % values
-    return _("Group %(place)d (%(part)s) has a typing error. Compare it letter by letter.") % values
+    return _("Group %(place)d (%(part)s) has a typing error. Compare it with your code letter by letter.") % values

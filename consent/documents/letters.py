@@ -82,15 +82,15 @@ def _reasons(kind: str) -> list[str]:
         Letter.Kind.NEW_FORM: [
             _("There is new information about this study. Please read it and decide again."),
             _(
-                "If you took part, we may have stopped using your records until you decide again. The page tells you "
-                "whether we have. If you did not take part, you don't need to do anything."
+                "If you take part, we may have stopped using your records until you decide again. The page tells you "
+                "if we have. If you do not take part, you don't need to do anything."
             ),
         ],
         Letter.Kind.RENEWAL: [
-            _("In this study a consent is valid only for a limited time. Please review your decision."),
+            _("In this study, consent is valid only for a limited time. Please review your decision."),
             _(
-                "If you take part and do not decide again, your records will not be used after that time. If you did "
-                "not take part, you don't need to do anything."
+                "If you take part and do not decide again, we will stop using your records when your consent ends. "
+                "If you do not take part, you don't need to do anything."
             ),
         ],
         Letter.Kind.ANSWERER: [
@@ -111,7 +111,10 @@ def _reasons(kind: str) -> list[str]:
 def _news(study: Study) -> list[str]:
     """Return the reason for a letter about news, the results (newest first), and what else the linked page shows."""
     return [
-        _("This letter is about what the study has learned. Everyone who has decided and has not withdrawn gets it."),
+        _(
+            "This letter is about what the study has learned. It goes to everyone who has decided and has "
+            "not withdrawn since."
+        ),
         *(" ".join(result.sentences) for result in results_of(study)[:_MOST_RESULTS]),
         _(
             "If you took part, the page shows how much of your protection was used. Only you can see that. There you "
@@ -172,7 +175,7 @@ def reference(pseudonym: str) -> str:
 def code_context(issued: IssuedInvitation) -> dict[str, Any]:
     """Return the link and the code for answering on the site, and both as a QR code."""
     return {
-        "open": _("Read what the study asks and answer. Scan the QR code with a phone, or open"),
+        "open": _("To read what the study asks and to answer, scan the QR code with a phone, or open"),
         "link": issued.link,
         "type": _("Or go to %(address)s and type this code:")
         % {"address": settings.SITE_URL.rstrip("/") + reverse("join")},
@@ -225,7 +228,7 @@ def letter_context(
         news = _news(study) if letter.kind == Letter.Kind.NEWS else [*_reasons(letter.kind), *request]
         code = code_context(letter.issued)
         if letter.kind == Letter.Kind.NEWS:
-            code["open"] = _("Read more, change your decision or withdraw. Scan the QR code with a phone, or open")
+            code["open"] = _("To read more, change your decision or withdraw, scan the QR code with a phone, or open")
         return {
             "lang": letter.language,
             "sender": sender(study, head),
@@ -387,7 +390,7 @@ class FormsOnPaper:
                 "declaration": html_tree(component_render("paper_declaration", **declaration)),
                 "known_as": _("Known to the study as"),
                 "pseudonym": written.pseudonym,
-                "day": _("Day"),
+                "day": _("Date"),
                 "signed": _("Your own name and signature") if about else _("Name and signature"),
                 "page": _("Page"),
                 "version": self._version(text.code),

@@ -205,7 +205,7 @@ def _decision_facts(event: ConsentEvent) -> list[tuple[str, str]]:
     if event.authority:
         facts += [(_("Declared right"), capfirst(event.get_authority_display())), (_("Declared"), event.statement)]
     if event.talked:
-        facts.append((_("Talked about it"), _("yes, with somebody before the decision")))
+        facts.append((_("Talked about it"), _("yes, with someone before deciding")))
     return facts
 
 

@@ -104,7 +104,9 @@ class Study(Recorded):
         help_text=_("When the phone is answered, such as Monday to Friday, 9 to 12."),
     )
     data_categories = models.TextField(
-        _("which data"), blank=True, help_text=_("Which of a person's records, in plain words: what, and since when.")
+        _("which data"),
+        blank=True,
+        help_text=_("In plain words: which of a person's records are used, and from what date on."),
     )
     data_source = models.TextField(
         _("source of the data"),
@@ -208,7 +210,7 @@ class Study(Recorded):
         "δ",
         default=1e-5,
         validators=[MinValueValidator(1e-9), MaxValueValidator(0.01)],
-        help_text=_("The δ at which every ε is stated; well below 1 / number of data holders."),
+        help_text=_("The δ for which every ε is stated. Choose it well below 1 / number of data holders."),
     )
     rehearsal = models.BooleanField(
         _("rehearsal"),

@@ -267,8 +267,8 @@ def _names_check(names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in COLUMNS]
     if unknown or len(set(names)) < len(names) or COLUMNS[0] not in names:
         message = _(
-            "The first line must name the columns %(names)s. Write pseudonym and, if you need them, any of "
-            "%(others)s, each only once."
+            "The columns in the first line are wrong: %(names)s. Write “pseudonym” and, if you need them, any of "
+            "these, each only once: %(others)s."
         )
         raise ValidationError(message % {"names": ", ".join(names), "others": ", ".join(COLUMNS[1:])})
 
@@ -282,13 +282,15 @@ def _listed(lines: Sequence[str], first: int, problems: list[str]) -> Iterator[I
         others = name.lower().split()[1:]
         if _ROW.search(name) or set(others) & set(ANSWERS):
             message = _(
-                "Row %(row)d looks like a row of a table. Start with a line that names the columns, such as "
+                "Row %(row)d looks like a row of a table. Start with a line of column names, such as "
                 "pseudonym,answers,until, or write one pseudonym per line."
             )
             problems.append(message % {"row": row})
             return
         if row == first + 1 and _HEADING.fullmatch(re.sub(r"[\W_]+", "", name.lower())):
-            message = _("Row %(row)d, “%(name)s”, looks like a heading. Replace it with pseudonym, or remove it.")
+            message = _(
+                "Row %(row)d, “%(name)s”, looks like a heading. Replace it with “pseudonym”, or remove the row."
+            )
             problems.append(message % {"row": row, "name": name})
             return
         yield Invited(_spelled(name, row, problems))
@@ -305,7 +307,7 @@ def _people(
         if not any(cells):
             continue
         if any(cells[len(names) :]):
-            message = _("Row %(row)d has more cells than the first line has names.")
+            message = _("Row %(row)d has more cells than the first line has column names. Remove the extra cells.")
             problems.append(message % {"row": row})
             continue
         person = _person(dict(zip(names, cells, strict=False)), row, problems)
@@ -327,7 +329,7 @@ def _person(cells: dict[str, str], row: int, problems: list[str]) -> Invited | N
     try:
         day = date.fromisoformat(cells["until"]) if cells["until"] else None
     except ValueError:
-        problems.append(_("Row %(row)d: until must be a date such as 2031-05-04.") % {"row": row})
+        problems.append(_("Row %(row)d: “until” must be a date such as 2031-05-04.") % {"row": row})
         return None
     if answers not in ("", *ANSWERS) or not cells["pseudonym"]:
         message = _("Row %(row)d: write a pseudonym followed by one of %(answers)s or nothing.")

@@ -278,9 +278,11 @@ class HolderStatus:
         else:
             sentences = [_("You were promised that a guess is right %(promise)s.")]
         if last.can_be_kept and not self.is_closed:
-            stands = _("This remains valid. For people who decide now, this level means %(now)s.")
+            stands = _("This remains valid. For people who choose this level now, a guess is right %(now)s.")
             sentences += [
-                stands if self.counts else _("This level now means %(now)s. You can keep what you were promised.")
+                stands
+                if self.counts
+                else _("At this level, a guess is now right %(now)s. You can keep what you were promised.")
             ]
         return [sentence % values for sentence in sentences]
 

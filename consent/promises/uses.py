@@ -203,7 +203,7 @@ class Result:
         if self.in_use_since is not None:
             sentences = [_("It has been in use since %(day)s.") % {"day": _day(self.in_use_since)}]
         else:
-            sentences = [_("The study has not put it into use. Its stage: %(stage)s.") % {"stage": self.stage}]
+            sentences = [_("The study has not put it into use (stage: %(stage)s).") % {"stage": self.stage}]
         if self.downloaders:
             sentences.append(
                 ngettext(

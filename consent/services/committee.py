@@ -158,7 +158,7 @@ def proposal_remark(
         ValidationError: the text is missing, or the proposal is already decided.
     """
     if kind == Remark.Kind.APPROVAL or not text.strip():
-        raise ValidationError(_("Write a comment, or the reason for rejecting."))
+        raise ValidationError(_("Write a comment, or your reason for rejecting the proposal."))
     study_lock(proposal.study_id)
     if not selectors.is_waiting(proposal):
         raise ValidationError(_("This proposal has already been decided. Make a new one if something needs to change."))
@@ -185,7 +185,7 @@ def answer_day(wish: date | None) -> date:
     today = day_of(timezone.now())
     day = wish or today + timedelta(days=ANSWER_DAYS)
     if not today <= day <= today + timedelta(days=MOST_ANSWER_DAYS):
-        message = _("Enter today or a later day, at most %(days)d days ahead.")
+        message = _("Enter today or a day within the next %(days)d days.")
         raise ValidationError(message % {"days": MOST_ANSWER_DAYS})
     return day
 

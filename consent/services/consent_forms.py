@@ -372,8 +372,8 @@ def consent_form_check(
         raise ValidationError(
             {
                 "facts": _(
-                    "People were promised that their records are kept no longer than until this day, so it can only "
-                    "be moved earlier. For a later day, create a new study."
+                    "People were promised that their records will not be kept after this day. Choose an earlier day, "
+                    "or create a new study for a later one."
                 )
             }
         )
@@ -393,10 +393,7 @@ def _facts_check(study: Study, texts: Mapping[str, str]) -> None:
     """Refuse a form that lacks or contradicts required facts. Raises ValidationError."""
     lacking = facts_missing(study)
     if lacking:
-        message = _(
-            "The GDPR (Articles 13 and 14) requires you to tell people the following, which the study does not say "
-            "yet: %(facts)s."
-        )
+        message = _("Under the GDPR (Articles 13 and 14), you must also tell people: %(facts)s.")
         raise ValidationError({"facts": message % {"facts": ", ".join(missing.label for missing in lacking)}})
     silent_languages = texts_missing(study)
     if silent_languages:

@@ -344,7 +344,7 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
         account = authenticate(request, username=email, password=password)
         if account is None:
             raise ValidationError(
-                _("This email address does not work with this password. If you have an account, use its password.")
+                _("The email address and the password do not match. If you have an account, use its password.")
             )
         user = account
         if is_mfa_enabled(user):

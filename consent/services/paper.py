@@ -146,12 +146,12 @@ def _decisions(lines: Iterator[tuple[int, dict[str, str]]]) -> list[PaperConsent
         try:
             version, signed_on = int(cells["form_version"]), day(cells["signed_on"])
         except ValueError:
-            message = _("form_version must be a whole number, and signed_on a date such as 2026-03-31.")
+            message = _("“form_version” must be a whole number, and “signed_on” a date such as 2026-03-31.")
             problems.append(Problem(row, message))
             continue
         marked = _MARKS.get((fields.get(WEAKER) or "").strip().lower())
         if marked is None:
-            problems.append(Problem(row, _("weaker must be yes, no or empty.")))
+            problems.append(Problem(row, _("“weaker” must be yes, no or empty.")))
             continue
         # The same few strings occur in many rows; interning stores each of them once.
         level, evidence = sys.intern(cells["level"].upper()), sys.intern(cells["evidence"])
@@ -275,7 +275,7 @@ def _repeated(consents: Iterable[PaperConsent]) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for consent in consents:
         if (row := first.setdefault(spelling(consent.pseudonym), consent.row)) != consent.row:
-            message = _("“%(pseudonym)s” is also in row %(row)d. Keep the one that was signed last.")
+            message = _("“%(pseudonym)s” is also in row %(row)d. Keep the row with the latest signature.")
             yield Problem(consent.row, message % {"pseudonym": consent.pseudonym, "row": row})
 
 
@@ -345,7 +345,7 @@ class _Paper:
                 message = _("the level is “%(level)s”. Write one of %(levels)s.")
                 yield Problem(consent.row, message % {"level": consent.level, "levels": ", ".join(ANSWERS)})
             elif consent.records not in ("", KEEP) or (consent.records and consent.level != NOT_TAKING_PART):
-                message = _("records is “%(records)s”. Write keep for a person who withdraws, or leave it empty.")
+                message = _("“records” is “%(records)s”. Write “keep” for a person who withdraws, or leave it empty.")
                 yield Problem(consent.row, message % {"records": consent.records})
             elif self.study.is_closed and consent.level != NOT_TAKING_PART:
                 yield Problem(consent.row, _("the study is closed, so no one can join. Remove this row."))
@@ -458,13 +458,15 @@ def _declaration_problems(consent: PaperConsent, answered: Answering) -> Iterato
         return
     if rights and consent.authority not in rights:
         message = _(
-            "“%(role)s” signed for “%(name)s”. In the authority column, write the right that they ticked next to the "
-            "statement (one of %(rights)s). The form is not valid without a declaration."
+            "“%(role)s” signed for “%(name)s”. In the column “authority”, write the right that they ticked next to "
+            "the statement (one of %(rights)s). Without it, the form is not valid."
         )
         values = {"role": Answerer(answered.role).label, "name": consent.pseudonym, "rights": ", ".join(rights)}
         yield Problem(consent.row, message % values)
     elif consent.authority and not rights:
-        message = _("on that day, “%(name)s” answered for themselves according to our records. Leave authority empty.")
+        message = _(
+            "on that day, “%(name)s” answered for themselves according to our records. Leave “authority” empty."
+        )
         yield Problem(consent.row, message % {"name": consent.pseudonym})
 
 

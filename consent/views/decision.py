@@ -251,7 +251,7 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     is_repeated = answer_kept(request, holder) is None
     declaration = declaration_form(holder, form, request.POST)
     if form.chosen.weakens and not form.cleaned_data["weaker"]:
-        form.add_error("weaker", _("Say yes to the weaker protection, or change your answer."))
+        form.add_error("weaker", _("Accept the weaker protection, or change your answer."))
     if form.errors or (declaration is not None and not declaration.is_valid()):
         return _check(request, holder, form, declaration, "")
     epsilon = form.last.epsilon if form.last else None

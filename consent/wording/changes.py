@@ -46,7 +46,7 @@ _FIELDS = {
     "revoked_by": _("revoked by"),
     "schema": _("schema"),
     "secret": _("secret"),
-    "snapshot_at": _("consents that count"),
+    "snapshot_at": _("consents as of"),
     "student_parameters": _("student parameters"),
     "test_dataset": _("test dataset"),
     "translations": _("texts in other languages"),

@@ -192,7 +192,7 @@ def calibration_chart(student: StudentModel) -> Chart | None:
     if not bins:
         return None
     predicted = [each["predicted"] for each in bins]
-    series = [Series(_("occurred"), [each["observed"] for each in bins]), Series(_("as often as predicted"), predicted)]
+    series = [Series(_("observed"), [each["observed"] for each in bins]), Series(_("perfect calibration"), predicted)]
     return Chart(predicted, series, x_label=_("mean probability"), y_label=_("share of the points"), y_max=1)
 
 

@@ -33,7 +33,7 @@ _LABELS = {
     "labelled_dataset": gettext_lazy("Labelled public rows"),
     "student_learner": gettext_lazy("Student"),
     "batch_size": gettext_lazy("Queries or steps per batch"),
-    "rehearsed.method": gettext_lazy("Method of counting costs"),
+    "rehearsed.method": gettext_lazy("How costs are calculated"),
 }
 _CHOICES = ("method", "variant")
 _DECIMALS = 6
@@ -93,7 +93,7 @@ def _label(name: str, runs: Sequence[Run]) -> str:
     role, _dot, of = name.partition(".")
     if role == "rehearsed" and of.startswith("levels."):
         level, measure = of.removeprefix("levels.").split(".")
-        return ": ".join([group_label(level), _("share of owners") if measure == "share" else "ε"])
+        return ": ".join([group_label(level), _("share of people") if measure == "share" else "ε"])
     if not of:
         return capfirst(str(_field(name).verbose_name))
     choice = _choice(name, runs)

@@ -504,7 +504,7 @@ def consent_form_as_read(request: SignedInRequest, study: Study, language: str) 
         raise Http404
     policy = selectors.policy_in_force(study)
     if policy is None:
-        messages.warning(request, _("The page shows each level's odds. Approve an ε policy first."))
+        messages.warning(request, _("The preview shows each level's odds, so approve an ε policy first."))
         return redirect("staff:policies", study.slug)
     latest = selectors.consent_form_in_force(study)
     version = latest.version + 1 if latest else 1

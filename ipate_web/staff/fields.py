@@ -79,7 +79,9 @@ class WithdrawalForm(ReasonForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["reason"].help_text = gettext_lazy("Everyone who downloaded the model or asks for it sees this.")
+        self.fields["reason"].help_text = gettext_lazy(
+            "Everyone who has downloaded the model or requests it sees this."
+        )
 
 
 #: Available choices, by the name of the field.

@@ -83,7 +83,7 @@ def _necessity(study: Study) -> Section:
         [
             _(
                 "People are in the study only with their own consent, or that of the person who answers for them. "
-                "Saying no is one of four answers that look the same."
+                "Saying no is one of four answers, all shown in the same way."
             ),
             _(
                 "If a person withdraws, their records are not used for anything new from that moment, and are erased "
@@ -91,8 +91,8 @@ def _necessity(study: Study) -> Section:
             ),
             _("People can see what is stored about them, download a copy, and read what their records were used for."),
             _(
-                "Every change to the information given to people is a version of the consent form, which a second "
-                "person from the ethics committee publishes."
+                "Every change to the information given to people needs a new version of the consent form, which a "
+                "second person from the ethics committee publishes."
             ),
         ],
     )
@@ -103,7 +103,7 @@ def _levels(study: Study) -> Section:
     if policy is None:
         return Section(_("Levels and odds"), [_("No ε policy is in force, so people cannot decide yet.")])
     message = _(
-        "How many of 100 guesses can be right at most, given everything that is ever released, if the guesser knows "
+        "Maximum number of right guesses out of 100, given everything that is ever released, for someone who knows "
         "everything else and considers both answers equally likely beforehand. δ is %(delta)s."
     )
     rows = [
@@ -124,8 +124,8 @@ def _risks(study: Study) -> Section:
     rows = [
         [
             _("Published results let others infer whether a person took part, or something about their records."),
-            _("Noise, with one budget account per person. The level they chose limits how much a guess can gain."),
-            _("The odds above. Findings about similar people apply whether or not a person takes part."),
+            _("Noise, with one budget account per person. The level they chose limits how often a guess can be right."),
+            _("The odds above, and findings about similar people, which apply whether or not a person takes part."),
         ],
         [
             _("A person with access reads raw records."),
@@ -152,7 +152,7 @@ def _risks(study: Study) -> Section:
         ],
     ]
     return Section(
-        _("Risks, measures and remaining risks"), columns=[_("Risk"), _("Safeguard"), _("Remaining risk")], rows=rows
+        _("Risks, safeguards and remaining risks"), columns=[_("Risk"), _("Safeguard"), _("Remaining risk")], rows=rows
     )
 
 

@@ -68,13 +68,13 @@ class UploadForm(forms.Form):
     file = _UploadField(
         label=gettext_lazy("File"),
         help_text=gettext_lazy(
-            "A table (CSV, plain, gzip or zip; Excel, Parquet, SPSS, Stata, SAS, ARFF), a zip file of images with a "
+            "A table (CSV, also as gzip or zip; Excel, Parquet, SPSS, Stata, SAS, ARFF), a zip file of images with a "
             "folder per class (PNG, JPEG, TIFF, DICOM), arrays (npz, mat, idx), FHIR (a bundle or NDJSON) or OMOP (a "
             "zip file of CSV files). Up to 200 MB. The file is stored privately for a day."
         ),
     )
     label_file = _UploadField(
-        label=gettext_lazy("File of labels"),
+        label=gettext_lazy("Label file"),
         required=False,
         help_text=gettext_lazy(
             "With an idx file, upload the file with its labels. With a zip file of images, upload a table with the "
@@ -88,7 +88,7 @@ class UploadForm(forms.Form):
         label=gettext_lazy("Kind"),
         choices=[
             (Dataset.Kind.PRIVATE.value, gettext_lazy("private: rows that belong to holders")),
-            (Dataset.Kind.PUBLIC.value, gettext_lazy("public: points that runs ask about")),
+            (Dataset.Kind.PUBLIC.value, gettext_lazy("public: points that runs query")),
             (Dataset.Kind.TEST.value, gettext_lazy("test: rows that evaluate the student")),
         ],
         help_text=gettext_lazy(
@@ -100,7 +100,7 @@ class UploadForm(forms.Form):
         help_text=gettext_lazy("The schema describes a row. All datasets of a run need the same one."),
     )
     schema_file = forms.FileField(
-        label=gettext_lazy("Schema as a file"),
+        label=gettext_lazy("Schema file"),
         required=False,
         help_text=gettext_lazy("JSON, instead of the choice above."),
     )
@@ -128,7 +128,7 @@ class UploadForm(forms.Form):
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._schemas = {str(each.pk): each for each in study.datasets.order_by("-imported_at")}
-        chosen = [(pk, gettext_lazy("as “%(name)s”") % {"name": each.name}) for pk, each in self._schemas.items()]
+        chosen = [(pk, gettext_lazy("same as “%(name)s”") % {"name": each.name}) for pk, each in self._schemas.items()]
         drafted = (_DRAFT, gettext_lazy("drafted from the file"))
         self.fields["schema_from"].choices = [*chosen, drafted]  # type: ignore[attr-defined]
 
@@ -236,7 +236,7 @@ class TableForm(_SchemaForm):
     decimal = forms.ChoiceField(
         label=gettext_lazy("Decimal mark"), choices=((".", gettext_lazy("point")), (",", gettext_lazy("comma")))
     )
-    header = forms.BooleanField(label=gettext_lazy("The first row names the columns"), required=False)
+    header = forms.BooleanField(label=gettext_lazy("The first row contains the column names"), required=False)
     comment = forms.CharField(
         label=gettext_lazy("Skip lines that start with"), required=False, max_length=10, widget=forms.TextInput
     )
@@ -298,7 +298,9 @@ class ImageForm(_SchemaForm):
         ),
     )
     span = forms.FloatField(label=gettext_lazy("Width of the window"), required=False)
-    classes = LinesField(label=gettext_lazy("Classes, one per line"), help_text=gettext_lazy("In numerical order."))
+    classes = LinesField(
+        label=gettext_lazy("Classes, one per line"), help_text=gettext_lazy("In the order of their numbers.")
+    )
     field_order = ("height", "width", "channels", "classes", "fit", "centre", "span", "known")
 
     def clean(self) -> dict[str, Any]:

@@ -64,7 +64,8 @@ class LettersForm(forms.Form):
     language = forms.ChoiceField(
         label=gettext_lazy("Language of the letters"),
         help_text=gettext_lazy(
-            "Used for people whose own language is not in the list. For both languages, create two files."
+            "Used for people whose own language is not in the list. If you need letters in two languages, create two "
+            "files."
         ),
     )
     answer_by = DayField(
@@ -152,7 +153,7 @@ class LetterheadForm(forms.Form):
     picture = forms.FileField(
         label=gettext_lazy("Logo"),
         required=False,
-        help_text=gettext_lazy("A PNG image. It is redrawn to remove everything that is not visible."),
+        help_text=gettext_lazy("A PNG image. It is saved again to remove hidden data."),
         widget=forms.FileInput(attrs={"accept": "image/png"}),
     )
     no_logo = forms.BooleanField(label=gettext_lazy("Without a logo"), required=False)
@@ -178,7 +179,7 @@ class LetterheadForm(forms.Form):
                     max_length=2_000 if long else 200,
                     initial=head.texts.get(code, {}).get(name, ""),
                     widget=(forms.Textarea if long else forms.TextInput)(attrs=attrs),
-                    help_text=format_lazy(gettext_lazy("Empty: {}"), words[name]),
+                    help_text=format_lazy(gettext_lazy("If empty: {}"), words[name]),
                 )
         self.order_fields([name for name in self.fields if name not in ("picture", "no_logo")])
         if not head.logo:

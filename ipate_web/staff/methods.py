@@ -244,7 +244,7 @@ class MethodFields:
         """Add errors to the form that cannot be detected elsewhere."""
         chosen = self._value("representation")
         if chosen in _STATEMENTS and not self._value(f"stated-{chosen}"):
-            self.form.add_error(self.field(f"stated-{chosen}"), _("You can use this only if you confirm it."))
+            self.form.add_error(self.field(f"stated-{chosen}"), _("To use this, confirm the statement."))
 
     def run_fields(self) -> dict[str, Any]:
         """Return the method's own fields of the run, for ``run_propose``."""
@@ -402,8 +402,8 @@ class PateFields(MethodFields):
     def _add_others(self) -> None:
         if self.form.study.rehearsal:
             for name, words, choices in (
-                ("counted", _("How costs are counted"), get_args(Method)),
-                ("conversion", _("From RDP to ε"), get_args(Conversion)),
+                ("counted", _("How costs are calculated"), get_args(Method)),
+                ("conversion", _("Conversion from RDP to ε"), get_args(Conversion)),
             ):
                 offered = [(choice, choice) for choice in choices]
                 initial = DEFAULTS[self.counting[name]]

@@ -183,7 +183,7 @@ class PaperListForm(forms.Form):
     scans = _ManyFilesField(
         label=gettext_lazy("Scans"),
         help_text=gettext_lazy(
-            "The files named in the column evidence, at most 100. Several rows can name the same file."
+            "The files named in the column “evidence”, at most 100. Several rows can name the same file."
         ),
     )
 

@@ -57,10 +57,10 @@ _SAID = {
     Lapse.FORM: gettext_lazy("Their consent is suspended until they have answered the new form."),
     Lapse.EXPIRED: gettext_lazy("Their consent has ended and is not valid until they decide again."),
     Lapse.ANSWERER: gettext_lazy(
-        "It is not valid, because a different person now answers for these records and has not decided yet."
+        "The consent is not valid, because a different person now answers for these records and has not decided yet."
     ),
-    Lapse.INCAPACITY: gettext_lazy("It is not valid, because the person is recorded as unable to decide."),
-    Lapse.DEATH: gettext_lazy("It is not valid, because the person is recorded as having died."),
+    Lapse.INCAPACITY: gettext_lazy("The consent is not valid, because the person is recorded as unable to decide."),
+    Lapse.DEATH: gettext_lazy("The consent is not valid, because the person is recorded as having died."),
 }
 
 
@@ -126,7 +126,7 @@ class CircumstanceForm(forms.Form):
         label=gettext_lazy("How you know"),
         max_length=500,
         help_text=gettext_lazy(
-            "The evidence you have seen, such as a certificate, and since when it has been valid. This is stored "
+            "The evidence you have seen, such as a certificate, and the date from which it is valid. This is stored "
             "with your name."
         ),
     )
@@ -304,7 +304,7 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
                 request,
                 study,
                 form,
-                action=_("Yes, look"),
+                action=_("Yes, look it up"),
                 effects=[_("Your look-up will be logged permanently with your name and the reason.")],
                 back=reverse("staff:holder_look", args=[study.slug]),
             )
@@ -326,7 +326,9 @@ def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
     if form.is_valid():
         event = receipt_event(form.cleaned_data["number"], study)
         if event is None:
-            form.add_error("number", _("No decision in this study has this receipt. Ask for each group again."))
+            form.add_error(
+                "number", _("This receipt was not found in this study. Ask the caller to read each group again.")
+            )
         else:
             last = consent_current(event.holder) == event
             context |= {"event": event, "unchanged": event.computed_hash() == event.hash, "last": last}

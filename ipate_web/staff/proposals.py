@@ -72,7 +72,7 @@ class ShareForm(forms.Form):
         max_value=100,
         widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}),
         help_text=gettext_lazy(
-            "All shares together can be at most 100 %. Any part the run does not use becomes free again when it ends."
+            "All shares together can be at most 100 %. What the run does not use becomes available again when it ends."
         ),
     )
 
@@ -89,7 +89,7 @@ class ShareForm(forms.Form):
         value, free = self.cleaned_data["per_cent"], 100 * share_free(self.study)
         if value > free + 1e-6:
             raise forms.ValidationError(
-                gettext_lazy("Only %(free).4g %% is free. The rest is used or reserved for other runs.")
+                gettext_lazy("Only %(free).4g %% is available. The rest is used or reserved for other runs.")
                 % {"free": free}
             )
         return value
@@ -134,12 +134,12 @@ class RunForm(StudyForm):
             del self.fields["seed"]
         self.methods: list[MethodFields] = [fields(self) for fields in METHOD_FIELDS.values()]
         self.fields["wanted_labels"].help_text = gettext_lazy(
-            "The largest number of labels to ask for. Leave empty for as many as possible."
+            "Maximum number of labels. Leave empty for as many as possible."
         )
         kind_add(self, "student_learner", gettext_lazy("Student"))
 
     def _add_levels(self) -> None:
-        texts = {"share": gettext_lazy("share of owners"), "epsilon": "ε"}
+        texts = {"share": gettext_lazy("share of people"), "epsilon": "ε"}
         for level, name in _LEVELS:
             self.fields[_level_field(level, name)] = number(
                 label=f"{capfirst(str(level.label))}: {texts[name]}",

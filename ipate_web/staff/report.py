@@ -157,7 +157,7 @@ def _fairness(run: Run, fairness: Fairness | None) -> list[dict[str, Any]]:
             [group_label(each.level), trimmed(each.epsilon), str(each.holders), percent(each.part), percent(each.used)]
             for each in fairness.levels
         ]
-        columns = [_("Level"), "ε", _("Head count"), _("Share of all"), _("Share used")]
+        columns = [_("Level"), "ε", _("Head count"), _("Share of total"), _("Share used")]
         tables.append(_table(_("Public information about levels"), columns, [2, 1, 1, 1, 1], levels))
     return _section(_("Fairness between classes"), [_(fairness.readable), _(fairness.unreadable)], tables)
 

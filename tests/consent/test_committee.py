@@ -155,7 +155,7 @@ def propose_form(study: Study, days: int, *, clock: Clock) -> ConsentFormProposa
 def test_two_weeks_are_given_unless_a_proposal_names_a_day_to_come(staffed: Study, clock: Clock) -> None:
     today = day_of(clock.moment)
     for act, days in ((propose, -1), (propose, 366), (propose_form, -1), (propose_form, 366)):
-        with pytest.raises(ValidationError, match="today or a later day"):
+        with pytest.raises(ValidationError, match="Enter today or a day within the next"):
             act(staffed, days, clock=clock)
     assert not EpsilonPolicy.objects.filter(version=2).exists()
     assert propose(staffed, clock=clock).answer_by == today + timedelta(days=14)

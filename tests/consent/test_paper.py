@@ -136,8 +136,11 @@ def test_faults_are_reported_by_row_and_nothing_is_recorded(study: Study) -> Non
         (row(day=20), "Row 2: the date of the signature is in the future"),
         (row(signed_on=date(2025, 12, 31)), "Row 2: no ε policy was in force on that day"),
         (row(evidence="b.pdf"), "Row 2: the scan “b.pdf” is missing"),
-        (row(records="yes"), "Row 2: records is “yes”. Write keep for a person who withdraws, or leave it empty."),
-        (row(records="keep"), "Row 2: records is “keep”. Write keep for a person who withdraws, or leave it empty."),
+        (row(records="yes"), "Row 2: “records” is “yes”. Write “keep” for a person who withdraws, or leave it empty."),
+        (
+            row(records="keep"),
+            "Row 2: “records” is “keep”. Write “keep” for a person who withdraws, or leave it empty.",
+        ),
         (row("P-3"), "Row 2: “P-3” is also in row 1"),
         (row("P-2"), f"write the right that they ticked next to the statement ({rights}"),
         (row("P-2", authority="power"), rights),

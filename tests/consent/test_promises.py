@@ -43,7 +43,9 @@ def test_pages_say_before_and_now_in_odds(high: DataHolder, hanna: User) -> None
         assert "Did you take part? at most 56 in 100 at most 60 in 100" in page
         assert "Which of two records is yours? at most 61 in 100 at most 70 in 100" in page
         assert "You can keep what you were promised." in page
-        sentence = "This remains valid. For people who decide now, this level means at most 60 times in 100." in page
+        sentence = (
+            "This remains valid. For people who choose this level now, a guess is right at most 60 times in 100."
+        ) in page
         assert sentence is (name == "choice"), "the study page says it only in the table"
     assert "up to 4 times (average) or 12 times (low)" in page, "one more answer does not change the others"
 

@@ -81,8 +81,7 @@ def test_a_result_says_what_how_good_how_used_and_what_it_cost() -> None:
         f"Always giving the most common answer would be right in {round(100 * commonest)}."
     ) in page
     assert (
-        "The study has not put it into use. Its stage: candidate. It has not been downloaded or asked for "
-        "predictions yet."
+        "The study has not put it into use (stage: candidate). It has not been downloaded or asked for predictions yet."
     ) in page
     after = usage_of(holder).right_guesses
     assert after > 50

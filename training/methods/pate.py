@@ -275,7 +275,7 @@ class Pate(EngineMethod):
             counted = Sentence(
                 "%(method)s, %(conversion)s", **{of: run.rehearsed[of] for of in ("method", "conversion")}
             )
-            facts.append((gettext_noop("Method of counting costs"), [counted]))
+            facts.append((gettext_noop("How costs are calculated"), [counted]))
         return facts
 
     def counted(self, run: Run) -> Sentence:

@@ -271,7 +271,9 @@ def check_answers_count(
     study = study_lock(study.pk)
     form = consent_form_in_force(study)
     if form is None:
-        raise ValidationError(_("The study has no published consent form, so no one was asked anything."))
+        raise ValidationError(
+            _("The study has no published consent form, so there are no answers to count. Publish a form first.")
+        )
     question, snapshot = _question(study), consent_snapshot(study)
     release = question_draw(
         study=study,

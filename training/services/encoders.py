@@ -72,7 +72,7 @@ def encoder_register(
     """
     study_open_check(study)
     if not stated:
-        raise ValidationError({"stated": _("You can use this only if you confirm it.")})
+        raise ValidationError({"stated": _("To use this, confirm the statement.")})
     if len(content) > LARGEST_FILE or len(tokenizer) > LARGEST_TOKENIZER:
         raise ValidationError({"file": _("The file is too large for an encoder.")})
     try:

@@ -276,7 +276,7 @@ def test_an_approval_says_which_share_of_every_cap_the_run_may_use(study: Study,
     run_planned(Run.objects.get(pk=run.pk))
     assert client("researcher").get("/api/v1/studies/ward").json()["share_free"] == pytest.approx(0.25)
     late = operator.post(f"{RUNS}/{other.pk}/approve", {"share": 0.5}, format="json")
-    assert late.status_code == 400 and "Only 0.25 of every holder's cap is free" in errors(late)["share"]
+    assert late.status_code == 400 and "Only a share of 0.25 is still available" in errors(late)["share"]
     assert operator.post(f"{RUNS}/{other.pk}/approve", {"share": 0.25}, format="json").json()["share"] == 0.25
     assert operator.post(f"{RUNS}/{run_draft(study).pk}/approve", format="json").status_code == 400
 

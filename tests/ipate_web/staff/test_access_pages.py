@@ -110,7 +110,7 @@ def test_a_misheard_code_or_a_receipt_of_another_study_is_not_found(study: Study
     holder = factories.holder_create(other, "P-9")
     event = services.consent_give(holder=holder, level="LOW", form=other.consent_forms.get(), acting_user=None)
     answer = as_("olga").post(CHECK, {"number": receipt_code(receipt_number(event.hash))})
-    assert answer.status_code == 422 and "No decision in this study has this receipt" in text(answer)
+    assert answer.status_code == 422 and "This receipt was not found in this study" in text(answer)
     assert "P-9" not in text(answer)
 
 

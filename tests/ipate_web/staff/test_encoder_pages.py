@@ -53,7 +53,7 @@ def test_an_encoder_is_registered_and_withdrawn_on_its_page(study: Study) -> Non
         ({"file": SimpleUploadedFile("small.onnx", b"nothing")}, "The file is not an ONNX file"),
         ({"mean": "half"}, "Write numbers with a decimal point, separated"),
         ({"spread": ""}, "The mean and the spread must each be one"),
-        ({"stated": ""}, "You can use this only if you confirm it"),
+        ({"stated": ""}, "To use this, confirm the statement"),
     ):
         answer = steward.post(page, form(**fields))
         assert answer.status_code == 422 and message in answer.text, fields
