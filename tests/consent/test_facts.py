@@ -63,7 +63,7 @@ def test_a_study_opens_only_with_complete_information(db: None) -> None:
         assert f'id="id_{field}"' in as_("olga").get(f"/studies/digits/edit/?field={field}").text
     for name, label in UNSAID.items():
         services.study_update(study=study, **factories.FACTS | {name: False if name.startswith("without") else ""})
-        with pytest.raises(ValidationError, match=f"which the study does not say yet: {label}"):
+        with pytest.raises(ValidationError, match=f"you must also tell people: {label}"):
             factories.form_publish(study)
     factories.policy_approve(study)
     assert not services.is_study_fixed(study)
