@@ -186,7 +186,7 @@ class DeclarationForm(forms.Form):
     authority = forms.ChoiceField(
         label=_("What gives you the right to decide?"),
         widget=forms.RadioSelect,
-        error_messages={"required": _("Say what gives you the right to decide.")},
+        error_messages={"required": _("Choose what gives you the right to decide.")},
     )
     declared = forms.BooleanField(error_messages={"required": _("To decide for this person, confirm the statement.")})
 
@@ -227,7 +227,7 @@ class AccountForm(forms.Form):
     email = forms.EmailField(
         label=_("Email address"),
         max_length=150,
-        help_text=_("This will be your user name. We'll send an email there to check that it is yours."),
+        help_text=_("This will be your user name. We'll email this address to check that it is yours."),
         widget=forms.EmailInput(attrs={"autocomplete": "username"}),
         error_messages={"invalid": INVALID_EMAIL},
     )

@@ -108,7 +108,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
             "consent.propose_epsilonpolicy",
         ),
         step(
-            gettext_lazy("Propose the meaning of the three levels"),
+            gettext_lazy("Propose ε values for the three levels"),
             proposed.exists(),
             committee,
             "policy_new",

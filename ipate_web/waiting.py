@@ -167,11 +167,11 @@ def _forms(desk: _Desk) -> Iterator[Waiting]:
     approved = approved_by(desk.user_id, form__in=waiting)
     for proposal in waiting:
         url = reverse("staff:consent_form_proposal", args=[proposal.study.slug, proposal.sequence])
-        words = _("Consent form that follows version %(version)d")
+        words = _("New consent form after version %(version)d")
         if proposal.is_correction:
             words = _("Small correction to version %(version)d of the consent form: you can object")
         elif proposal.renewal != Renewal.NOT_ASKED:
-            words = _("Consent form that follows version %(version)d and asks people again")
+            words = _("New consent form after version %(version)d that asks people again")
         elif proposal.follows == 0:
             words = _("First version of the consent form")
         text = words % {"version": proposal.follows}
@@ -370,7 +370,7 @@ def _setup(desk: _Desk) -> Iterator[Waiting]:
                 asks and not study.has_policy,
                 "consent.propose_epsilonpolicy",
                 "policy_new",
-                _("Propose the meaning of the three levels"),
+                _("Propose ε values for the three levels"),
             ),
             (asks and not study.harm, "consent.propose_epsilonpolicy", "committee", _("Write an example of harm")),
             (not has_data, "training.import_dataset", "import_new", _("Import private and public data")),

@@ -134,7 +134,14 @@ def represented_sentence(pseudonym: str, answers: Answering) -> list[str]:
 def _represented(issued: IssuedInvitation) -> list[str]:
     sentence = represented_sentence(issued.pseudonym, issued.answering)
     return (
-        [" ".join([*sentence, _("Where this letter says “you” or “your records”, it means this person.")])]
+        [
+            " ".join(
+                [
+                    *sentence,
+                    _("Where this letter says “you” or “your records”, it means this person and their records."),
+                ]
+            )
+        ]
         if sentence
         else []
     )
@@ -144,7 +151,10 @@ def deadline(answer_by: date | None) -> list[str]:
     """Return a sentence with the deadline for an answer."""
     if answer_by is None:
         return []
-    return [_("Please answer by %(day)s. You can also answer later.") % {"day": date_format(answer_by, "DATE_FORMAT")}]
+    return [
+        _("Please answer by %(day)s. You can still answer after that day.")
+        % {"day": date_format(answer_by, "DATE_FORMAT")}
+    ]
 
 
 def _deadline(kind: str, answer_by: date | None) -> list[str]:

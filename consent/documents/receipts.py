@@ -222,10 +222,10 @@ def _meaning(event: ConsentEvent) -> list[tuple[str, str]]:
             (
                 _("What this does not cover"),
                 _(
-                    "General facts about people like you, which can be found out whether or not you take part; when "
-                    "data is sent over a network and how much; what other people's records, such as those of "
-                    "relatives, reveal about you; other studies. If this study knows you under several pseudonyms, "
-                    "the limit applies to each of them separately."
+                    "Facts that are true of people like you, whether or not you take part; when and how much data is "
+                    "sent over a network; what other people's records, such as those of relatives, reveal about you; "
+                    "other studies. If this study knows you under several pseudonyms, the limit applies to each of "
+                    "them separately."
                 ),
             ),
         ]
@@ -437,12 +437,12 @@ def _columns(event: ConsentEvent) -> list[ComparisonColumn]:
 def _changing(study: Study) -> str:
     if study.is_closed:
         return _(
-            "You can withdraw at any time, without giving a reason and without any disadvantage: here with the code "
-            "in your letter or with your account, or by letter to the study."
+            "You can withdraw at any time, without giving a reason and without any disadvantage: online with the "
+            "code in your letter or with your account, or by letter to the study."
         )
     return _(
         "You can change your decision or withdraw at any time, without giving a reason and without any disadvantage: "
-        "here with the code in your letter or with your account, or by letter to the study."
+        "online with the code in your letter or with your account, or by letter to the study."
     )
 
 

@@ -72,7 +72,7 @@ class Authority(models.TextChoices):
     GUARDIANSHIP = "guardianship", _("guardianship, by decision of a court or authority")
     COURT = "court", _("legal representation, by decision of a court")
     POWER = "power", _("power of attorney from the person")
-    OTHER = "other", _("another right given by law")
+    OTHER = "other", _("another legal right")
 
 
 #: Rights that a person can declare in each answering role.

@@ -332,7 +332,7 @@ def _person(cells: dict[str, str], row: int, problems: list[str]) -> Invited | N
         problems.append(_("Row %(row)d: “until” must be a date such as 2031-05-04.") % {"row": row})
         return None
     if answers not in ("", *ANSWERS) or not cells["pseudonym"]:
-        message = _("Row %(row)d: write a pseudonym followed by one of %(answers)s or nothing.")
+        message = _("Row %(row)d: write a pseudonym and, if needed, one of %(answers)s.")
         problems.append(message % {"row": row, "answers": ", ".join(ANSWERS)})
         return None
     if language and language not in dict(settings.LANGUAGES):

@@ -60,7 +60,9 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
     study, odds = holder.study, {"right": guesses}
     sees = _("Yes. It holds your records and prepares them for learning, so it sees them.")
     if study.recipients:
-        sees += " " + _("It can also be seen by: %(recipients)s") % {"recipients": study_text(study, "recipients")}
+        sees += " " + _("Your records can also be seen by: %(recipients)s") % {
+            "recipients": study_text(study, "recipients")
+        }
     return [
         (
             _("What does high protection mean?"),

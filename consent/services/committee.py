@@ -161,7 +161,9 @@ def proposal_remark(
         raise ValidationError(_("Write a comment, or your reason for rejecting the proposal."))
     study_lock(proposal.study_id)
     if not selectors.is_waiting(proposal):
-        raise ValidationError(_("This proposal has already been decided. Make a new one if something needs to change."))
+        raise ValidationError(
+            _("This proposal has already been decided. Make a new proposal if something needs to change.")
+        )
     about = {"policy": proposal} if isinstance(proposal, EpsilonPolicy) else {"form": proposal}
     remark = Remark(
         study_id=proposal.study_id,

@@ -216,7 +216,9 @@ def proposal_approve(
         return consent_form_approve(proposal=proposal, acting_user=acting_user, conditions=conditions)
     study_open_check(study)
     if not selectors.is_waiting(proposal):
-        raise ValidationError(_("This proposal has already been decided. Make a new one if something needs to change."))
+        raise ValidationError(
+            _("This proposal has already been decided. Make a new proposal if something needs to change.")
+        )
     if isinstance(proposal, EpsilonPolicy):
         no_operator_check(study.pk, acting_user)
     own = _("You proposed this, so other people must approve it.")

@@ -82,7 +82,7 @@ def study_asks_check(study: Study) -> None:
         ValidationError: the study does not ask people.
     """
     if study.rehearsal:
-        raise ValidationError(_("A rehearsal study asks no one for consent. Create another study to do that."))
+        raise ValidationError(_("A rehearsal study does not ask people for consent. Create another study for that."))
     study_open_check(study)
 
 

@@ -210,7 +210,8 @@ class TokenForm(forms.Form):
         label=gettext_lazy("Name"),
         max_length=60,
         help_text=gettext_lazy(
-            "The program that will use it, such as “analysis notebook”, so that you know later which token to revoke."
+            "Name the program that will use the token, such as “analysis notebook”, so that you know later which "
+            "token to revoke."
         ),
     )
     lifetime = forms.ChoiceField(label=gettext_lazy("Valid for"), choices=LIFETIMES, initial="90")

@@ -72,7 +72,8 @@ class ConflictForm(forms.Form):
         max_length=1000,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text=gettext_lazy(
-            "This is logged with your name and cannot be undone. From then on you cannot approve anything here."
+            "This is logged with your name and cannot be undone. From then on, you cannot approve anything in this "
+            "study."
         ),
     )
 

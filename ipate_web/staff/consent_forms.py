@@ -181,7 +181,7 @@ class PublicationForm(forms.Form):
         ),
     )
     renewal = forms.ChoiceField(
-        label=gettext_lazy("What happens to consents to an earlier version?"),
+        label=gettext_lazy("What happens to people who consented to an earlier version?"),
         choices=[*((choice.value, capfirst(choice.label)) for choice in Renewal), (CORRECTION, _CORRECTION_TOLD)],
         widget=forms.RadioSelect,
         help_text=gettext_lazy(

@@ -56,7 +56,9 @@ class _UploadField(forms.FileField):
         file: UploadedFile | None = super().clean(data, initial)
         if file and file.size and file.size > MOST_MB << 20:
             raise ValidationError(
-                gettext_lazy("The file is larger than %(most)d MB. The command import_dataset has no such limit.")
+                gettext_lazy(
+                    "The file is larger than %(most)d MB. Use the command import_dataset, which has no such limit."
+                )
                 % {"most": MOST_MB}
             )
         return file
@@ -89,7 +91,7 @@ class UploadForm(forms.Form):
         choices=[
             (Dataset.Kind.PRIVATE.value, gettext_lazy("private: rows that belong to holders")),
             (Dataset.Kind.PUBLIC.value, gettext_lazy("public: points that runs query")),
-            (Dataset.Kind.TEST.value, gettext_lazy("test: rows that evaluate the student")),
+            (Dataset.Kind.TEST.value, gettext_lazy("test: rows for evaluating the student")),
         ],
         help_text=gettext_lazy(
             "Public and test rows are not protected by noise, so they must be public or provided for this use."

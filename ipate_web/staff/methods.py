@@ -375,8 +375,9 @@ class NeighboursFields(MethodFields):
 
     name = Run.Method.NEIGHBOURS.value
     help = gettext_lazy(
-        "People who own a record near a public point vote for its class, each as often as their own promise allows. "
-        "Noisy counts are released. No teachers are trained, and small groups need no special treatment."
+        "People with records near a public point vote for the classes of these records, each as often as their own "
+        "promise allows. Noisy counts are released. No teachers are trained, and small groups need no special "
+        "treatment."
     )
     title = gettext_lazy("How holders are asked")
     prefix = "asking"

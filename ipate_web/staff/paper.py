@@ -106,7 +106,7 @@ class PaperConsentForm(forms.Form):
         help_text=gettext_lazy("Otherwise, people keep any stronger protection they were promised."),
     )
     authority = forms.ChoiceField(
-        label=gettext_lazy("Right of the person who decided"),
+        label=gettext_lazy("Right to decide for this person"),
         choices=[("", gettext_lazy("the person signed themselves")), *Authority.choices],
         required=False,
         help_text=gettext_lazy(
@@ -240,7 +240,9 @@ def paper_blank(request: SignedInRequest, study: Study) -> HttpResponse:
     try:
         forms = FormsOnPaper(study)
     except LookupError:
-        messages.info(request, _("There is nothing to sign, because the study is not asking anyone at the moment."))
+        messages.info(
+            request, _("There is nothing to sign, because the study is not asking anyone for consent at the moment.")
+        )
         return redirect("staff:paper_consent", study.slug)
     form = PaperFormForm(request.POST or None, study=study, consent_form=forms.form, language=get_language() or "")
     if form.is_valid():

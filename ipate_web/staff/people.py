@@ -115,7 +115,7 @@ class CircumstanceForm(forms.Form):
         widget=forms.RadioSelect,
     )
     until = DayField(
-        label=gettext_lazy("The person decides from"),
+        label=gettext_lazy("The person decides for themselves from"),
         required=False,
         help_text=gettext_lazy(
             "For a guardian: the day the person comes of age. For a proxy: the day their authority ends, if there is "
@@ -123,7 +123,7 @@ class CircumstanceForm(forms.Form):
         ),
     )
     reason = forms.CharField(
-        label=gettext_lazy("How you know"),
+        label=gettext_lazy("Evidence"),
         max_length=500,
         help_text=gettext_lazy(
             "The evidence you have seen, such as a certificate, and the date from which it is valid. This is stored "
@@ -195,7 +195,7 @@ def _facts(request: SignedInRequest, holder: DataHolder) -> Iterator[tuple[str, 
         answers = answering_for(holder)
         yield _("Who answers"), str(capfirst(Circumstance.Kind(answers.kind).label))
         if answers.until is not None:
-            yield _("The person decides from"), date_format(answers.until)
+            yield _("The person decides for themselves from"), date_format(answers.until)
     if "consent.invite_holders" in request.can:
         has_link = Invitation.objects.filter(holder=holder, revoked_at=None).exists()
         ways = [*([_("an account")] if holder.user_id else []), *([_("a link")] if has_link else [])]

@@ -175,7 +175,7 @@ def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
         (_("Proposed"), run.created_at, str(run.created_by or "")),
         *((_("Changed"), change.changed_at, actor_name(change, "changed_by")) for change in run_edits(run)),
         (_("Approved"), run.approved_at, str(run.approved_by or "")),
-        (_("Planned") if run.rehearsal else _("Planned, consents counted"), run.snapshot_at, ""),
+        (_("Planned") if run.rehearsal else _("Planned, with consents as of this time"), run.snapshot_at, ""),
         (_("Preparation started"), run.started_at, ""),
         (_("Asking started"), run.spending_began_at, ""),
         (run.get_status_display().capitalize(), run.ended_at, ""),

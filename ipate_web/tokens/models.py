@@ -23,7 +23,7 @@ class Scope(models.TextChoices):
     )
     REHEARSE = "rehearse", _("rehearse: set up rehearsal studies, import their datasets")
     RECORDS = "records", _("records: import data, record decisions on paper")
-    WEBHOOKS = "webhooks", _("webhooks: list, make, test and remove webhooks")
+    WEBHOOKS = "webhooks", _("webhooks: list, create, test and remove webhooks")
 
 
 def every_scope() -> list[str]:

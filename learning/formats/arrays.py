@@ -70,12 +70,12 @@ def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[An
         limits.check_numbers(len(x), *schema.shape)
         return schema.text.encode(x.tolist())
     if x.dtype.kind not in "fiub":
-        holds = Sentence(_("x contains %(type)s."), type=x.dtype)
+        holds = Sentence(_("“x” contains %(type)s."), type=x.dtype)
         report.add(DataError(holds, _("Save it as numbers."), column="x"))
         return None
     if x.shape[1:] != schema.shape or not len(x):
         differs = Sentence(
-            _("x has the shape %(found)s, but the schema requires %(wanted)s."),
+            _("“x” has the shape %(found)s, but the schema requires %(wanted)s."),
             found=x.shape,
             wanted=str(("n", *schema.shape)),
         )
@@ -106,7 +106,7 @@ def checked_labels(y: Array, classes: Sequence[str], records: int, report: Repor
     >>> checked_labels(np.array([1, 0]), ("no", "yes"), 2, Report()).tolist()
     [1, 0]
     """
-    text = _("y contains %(type)s and has the shape %(shape)s, but there are %(count)d records.")
+    text = _("“y” contains %(type)s and has the shape %(shape)s, but there are %(count)d records.")
     if not _one_each(y, "iu", "y", records, text, _("Save one class number per record, as a whole number."), report):
         return None
     unknown_classes(y, len(classes), report, "y")
@@ -123,13 +123,13 @@ def checked_targets(y: Array, target: Target, records: int, report: Report) -> n
     parts = y.reshape(len(y), -1) if y.ndim in (1, 2) else y
     if y.dtype.kind not in "fiub" or parts.shape != (records, len(target.parts)):
         problem = Sentence(
-            _("y contains %(type)s and has the shape %(shape)s, but there are %(count)d records."),
+            _("“y” contains %(type)s and has the shape %(shape)s, but there are %(count)d records."),
             type=y.dtype,
             shape=y.shape,
             count=records,
         )
         remedy = Sentence(
-            _("Save y as numbers, with one column for each of these: %(names)s."), names=", ".join(target.parts)
+            _("Save “y” as numbers, with one column for each of these: %(names)s."), names=", ".join(target.parts)
         )
         report.add(DataError(problem, remedy, column="y"))
         return None
@@ -162,7 +162,7 @@ def checked_holders(holders: Array, records: int, report: Report) -> list[str] |
     >>> checked_holders(np.array(["ada", "ben"]), 2, Report())
     ['ada', 'ben']
     """
-    text = _("holder contains %(type)s in the shape %(shape)s, but there are %(count)d records.")
+    text = _("“holder” contains %(type)s and has the shape %(shape)s, but there are %(count)d records.")
     remedy = _("Save one pseudonym per record, as text or whole number.")
     if not _one_each(holders, "Uiuf", "holder", records, text, remedy, report):
         return None

@@ -164,7 +164,7 @@ class Dated:
         """Check the declaration. Raises DataError if it is invalid."""
         problem = _("The schema does not say which date to count from.")
         if self.until and self.since:
-            raise DataError(problem, _("Specify either until or since."), column=self.name)
+            raise DataError(problem, _("Specify either “until” or “since”."), column=self.name)
         if not self.reference or self.reference == self.name:
             raise DataError(
                 problem, _("Declare a date such as 2026-01-01, or another column of dates."), column=self.name

@@ -122,8 +122,8 @@ def _kind_of(column: dict[str, Any], missing: list[str]) -> dict[str, Any]:
 
 
 _NAMES_ALONE = _(
-    "For private rows, only names and kinds of columns are drafted. Take ranges, values and classes from a codebook "
-    "or a form, or import public rows first."
+    "For private rows, the draft contains only names and kinds of columns. Take ranges, values and classes from a "
+    "codebook or a form, or import public rows first."
 )
 
 
@@ -150,7 +150,7 @@ def _draft(path: Path) -> Draft:
 def _of_npz(path: Path) -> Draft:
     shapes = arrays.npz_shapes(path)
     if "x" not in shapes:
-        raise array_missing("x", _("Save the records as the array x."))
+        raise array_missing("x", _("Save the records as an array named “x”."))
     shape, _dtype = shapes["x"]
     if len(shape) == 2:
         if shape[1] > MOST_COLUMNS:
@@ -159,7 +159,7 @@ def _of_npz(path: Path) -> Draft:
             {"name": f"x{number}", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 1, "missing": []}
             for number in range(1, shape[1] + 1)
         ]
-        remark = _("The columns of x have no names. Give them readable names.")
+        remark = _("The columns of “x” have no names. Give them readable names.")
         return Draft({"kind": "table", "columns": columns, "classes": ["0", "1"]}, (remark, _CLASSES))
     return _of_images(shape[1:])
 
@@ -174,7 +174,7 @@ def _of_mat(path: Path) -> Draft:
 def _of_idx(path: Path) -> Draft:
     shape = arrays.idx_shape(path)
     if len(shape) < 3:
-        raise DataError(_("This is not an idx file of images."), _("Choose the file of images, not of labels."))
+        raise DataError(_("This is not an idx file of images."), _("Choose the image file, not the label file."))
     return _of_images(shape[1:])
 
 
@@ -341,7 +341,9 @@ def _of_rows(names: list[str], rows: Sequence[Sequence[str]], places: Sequence[i
     if label is None:
         remarks.append(_("No column looks like it contains classes to learn. If there is such a column, choose it."))
     if dated:
-        remarks.append(_("Dates become the time until another date. Choose that date, and the longest possible time."))
+        remarks.append(
+            _("Dates are converted to the time until another date. Choose that date, and the longest possible time.")
+        )
     if not rows:
         remarks.append(_("There are no records to base a draft on. Declare every column yourself."))
     document = {"kind": "table", "columns": columns, "classes": classes, **options}

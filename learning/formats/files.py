@@ -305,6 +305,6 @@ def _member(archive: zipfile.ZipFile, path: Path, wanted: str | None) -> str:
     listed = ", ".join(names[:10]) or "–"
     if wanted:
         text = _("The archive must contain exactly one file %(wanted)s, but contains: %(names)s.")
-        raise DataError(Sentence(text, wanted=wanted, names=listed), _("Name the file to read."), file=path)
+        raise DataError(Sentence(text, wanted=wanted, names=listed), _("Specify which file to read."), file=path)
     problem = Sentence(_("The archive must contain exactly one file, but contains: %(names)s."), names=listed)
-    raise DataError(problem, _("Name the file to read."), file=path)
+    raise DataError(problem, _("Specify which file to read."), file=path)

@@ -42,7 +42,9 @@ _SUFFIXES = {
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), "Excel"),
 }
 _WITH_HOLDERS = ("npz", "images")
-_NO_HOLDERS = _("Save the images as npz with holders, or use --holder-per-row if each belongs to a different person.")
+_NO_HOLDERS = _(
+    "Save the images as npz with the array “holder”, or use --holder-per-row if each belongs to a different person."
+)
 
 FIRST = 5
 
@@ -122,10 +124,12 @@ def read_into(
         kind = "table" if member else format_of(path)
         if isinstance(schema, ImageSchema) or kind == "npz":
             if holders and kind not in _WITH_HOLDERS:
-                own.add(DataError(_("The format cannot store holders."), _NO_HOLDERS, file=path))
+                own.add(
+                    DataError(_("This format cannot store which person a record belongs to."), _NO_HOLDERS, file=path)
+                )
             if labels and kind == "idx" and label_file is None:
                 problem = _("An idx file of images contains no labels.")
-                own.add(DataError(problem, _("Add the file of labels."), file=path))
+                own.add(DataError(problem, _("Add the label file."), file=path))
             wanted = ["x", *(["y"] if labels else []), *(["holder"] if holders and kind in _WITH_HOLDERS else [])]
             arrays = _arrays(path, kind, schema, wanted, label_file if labels else None, own, followed)
             rows = checked_rows(schema, own, arrays)

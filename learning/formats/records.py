@@ -210,7 +210,7 @@ def check_names(
     """Check the names of a file's columns, and add errors to the report."""
     declared = [column.name for column in schema.columns]
     for name in sorted(set(names) - set(declared)):
-        problem, remedy = _("The schema does not declare this column."), _("Declare it, even if it is to be ignored.")
+        problem, remedy = _("The schema does not declare this column."), _("Declare it, even if it is not used.")
         report.add(DataError(problem, remedy, row=row, column=shown(name)))
     optional = _of_persons(schema)
     for name in (name for name in declared if name in wanted and name not in names and name not in optional):

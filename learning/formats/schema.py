@@ -87,7 +87,7 @@ class TabularSchema:
                 problem = Sentence(_("Two columns have the role %(role)s."), role=word)
                 raise DataError(problem, _("Give this role to only one column."))
         if not self.features:
-            raise DataError(_("No column has the role feature."), _("Declare at least one."))
+            raise DataError(_("No column has the role “feature”."), _("Declare at least one."))
         for name, count in Counter(self.feature_names).items():
             if count > 1:
                 problem = Sentence(_("Two numbers of a record have the same name, “%(name)s”."), name=shown(name))
@@ -394,7 +394,7 @@ Schema = TabularSchema | ImageSchema
 
 def _check_classes(classes: tuple[str, ...]) -> None:
     if len(classes) < 2 or len(set(map(key, classes))) < len(classes):
-        problem = _("There are fewer than two classes, or one of them is named twice.")
+        problem = _("There are fewer than two classes, or one of them is listed twice.")
         raise DataError(problem, _("Name at least two classes, each once."))
     for name in classes:
         if not name.isprintable() or len(name) > LONGEST_CLASS:

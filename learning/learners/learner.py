@@ -210,7 +210,7 @@ class Augmenting:
         """See `Parametrised.shape_check`. Only images can be rotated and shifted."""
         if self.copies and len(shape) not in (2, 3):
             message = gettext_noop(
-                "Only images can be rotated and shifted, not records of shape %(shape)s. Turn these copies off."
+                "Only images can be rotated and shifted, not records of shape %(shape)s. Turn this option off."
             )
             raise ValueError(Sentence(message, shape=str(shape)))
 

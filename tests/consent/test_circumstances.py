@@ -423,7 +423,7 @@ def test_a_guardian_is_asked_by_which_right_they_consent(guardian: Client, readi
     assert "power of attorney" not in page, "only a proxy can declare it"
     refused = guardian.post(decide, answer(reading))
     assert refused.status_code == 422
-    assert "Say what gives you the right to decide." in refused.text
+    assert "Choose what gives you the right to decide." in refused.text
     guardian.post(decide, answer(reading, "NONE"))
     assert guardian.post(decide, answer(reading, **SENT)).status_code == 302
     guardian.post(reverse("consent:withdraw", args=["digits"]), {"records": "keep"})

@@ -119,7 +119,9 @@ def test_a_letter_that_is_missing_is_said_with_its_group() -> None:
     length, first = code_faults("".join(short), 7)
     assert length.endswith("You typed 34 characters.") and first.startswith("Group 4 ")
     assert code_faults(" ".join(GROUPS[:6]), 7)[0].endswith("You typed 30 characters.")
-    assert code_faults("U" + CODE[1:], 7) == [f"Group 1 (U{CODE[1:5]}) contains a character that is never used in codes."]
+    assert code_faults("U" + CODE[1:], 7) == [
+        f"Group 1 (U{CODE[1:5]}) contains a character that is never used in codes."
+    ]
 
 
 def test_a_check_letter_follows_from_the_others_by_polynomials_over_two() -> None:

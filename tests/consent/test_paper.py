@@ -144,7 +144,7 @@ def test_faults_are_reported_by_row_and_nothing_is_recorded(study: Study) -> Non
         (row("P-3"), "Row 2: “P-3” is also in row 1"),
         (row("P-2"), f"write the right that they ticked next to the statement ({rights}"),
         (row("P-2", authority="power"), rights),
-        (row(authority="parents"), "“P-1” answered for themselves according to our records. Leave authority empty."),
+        (row(authority="parents"), "“P-1” answered for themselves according to our records. Leave “authority” empty."),
         (row("P-2", authority="parents", text="fr"), "version 1 of the form has no text “fr”. Write one of de, en"),
     ):
         assert message in error_message(study, row("P-3", number=1), wrong)
@@ -170,8 +170,8 @@ def test_a_list_is_read_whatever_the_order_of_its_columns_or_says_why_not() -> N
             HEAD + "P-1,LOW,1,2026-01-05," + "a" * 140_000,
             "This is not a CSV file (line 2: field larger than field limit",
         ),
-        (HEAD + "P-1,LOW,one,2026-01-05,a.pdf\n", "Row 2: form_version must be a whole number"),
-        (HEAD + "P-1,LOW,1,2026-01-05,a\nP-2,LOW,1,5.1.2026,a\n", "Row 3: form_version must be a whole number, and"),
+        (HEAD + "P-1,LOW,one,2026-01-05,a.pdf\n", "Row 2: “form_version” must be a whole number"),
+        (HEAD + "P-1,LOW,1,2026-01-05,a\nP-2,LOW,1,5.1.2026,a\n", "Row 3: “form_version” must be a whole number, and"),
     ):
         with pytest.raises(PaperError) as error:
             paper_list_read(text.encode())

@@ -232,7 +232,7 @@ def test_a_list_of_people_is_read_as_what_it_is(text: str, people: list[Invited]
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("P-17;guardian;2031-05-04\n", "Row 1 looks like a row of a table. Start with a line that names the columns"),
+        ("P-17;guardian;2031-05-04\n", "Row 1 looks like a row of a table. Start with a line of column names"),
         ("P-1\nP-17\tguardian\n", "Row 2 looks like"),
         ("P-1\nP-17, guardian\n", "Row 2 looks like"),
         ("P-1\nP-17 guardian\n", "Row 2 looks like"),
@@ -247,7 +247,7 @@ def test_a_list_of_people_is_read_as_what_it_is(text: str, people: list[Invited]
         ("pseudonym,language\nP-1,de,x\n", "Row 2 has more cells"),
         ("pseudonym,answers\nP-1,aunt\n", "Row 2: write a pseudonym"),
         ("pseudonym,language\nP-1,xx\n", "Row 2: the language"),
-        ("pseudonym,until\n\nP-2,04.05.2031\n", "Row 3: until must be a date"),
+        ("pseudonym,until\n\nP-2,04.05.2031\n", "Row 3: “until” must be a date"),
         ("pseudonym,answers,until\nP-1,guardian,2031-05-04\nP-1,,\n", "Row 3: “P-1” also appears in row 2"),
         ('pseudonym,address\nP-1,"1 Street\nP-2,\n', "not a CSV"),
         ("P-1\nP-17\u200b\n", r"Row 2: The pseudonym “P-17�” contains the invisible character U\+200B"),

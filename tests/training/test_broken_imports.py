@@ -198,14 +198,18 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], list[Fault]]] = {
         "a.idx",
         idx(2**31, 1000, 1000, values=bytes(10)),
         IMAGES,
-        [(WHOLE, "", "The format cannot store holders"), (WHOLE, "", "no labels"), (WHOLE, "", "at most")],
+        [
+            (WHOLE, "", "This format cannot store which person a record belongs"),
+            (WHOLE, "", "no labels"),
+            (WHOLE, "", "at most"),
+        ],
     ),
     "wrong mat": (
         "a.mat",
         mat(X=np.zeros((2, 4, 1, 2), np.uint8), y=np.array([[1], [7]])),
         IMAGES,
         [
-            (WHOLE, "", "The format cannot store holders"),
+            (WHOLE, "", "This format cannot store which person a record belongs"),
             (WHOLE, "x", "has the shape"),
             (2, "y", "label 7 is not a class"),
         ],

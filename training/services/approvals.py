@@ -43,11 +43,11 @@ from training.services.runs import run_check
 logger = logging.getLogger(__name__)
 
 _CHANGED = gettext_noop(
-    "The ε policy or the head counts changed while the plan was being calculated. Look at the new plan and approve it "
+    "The ε policy or the head counts changed while the plan was being calculated. Review the new plan and approve it "
     "again."
 )
 _NO_LONGER = gettext_noop(
-    "The operator who approved this run may no longer approve runs here. Another operator has to approve it."
+    "The operator who approved this run can no longer approve runs in this study. Another operator has to approve it."
 )
 
 

@@ -30,8 +30,7 @@ from training.services.students import student_withdraw
 logger = logging.getLogger(__name__)
 
 _APPROVE_AGAIN = gettext_noop(
-    "The study's database was restored from a backup before this run was planned. Look at the plan and approve it "
-    "again."
+    "The study's database was restored from a backup before this run was planned. Review the plan and approve it again."
 )
 RESTORED = gettext_noop(
     "The study's database was restored from a backup made in the middle of this run. Its whole share counts as used, "

@@ -77,7 +77,7 @@ class NeighbourChoices(HolderChoices):
     )
     embedded: bool = choice(
         False,
-        gettext_noop("The second round compares points by the student's inner layer"),
+        gettext_noop("Compare points by the student's inner layer in the second round"),
         gettext_noop("This applies only if the first round's student has an inner layer, as neural networks do."),
         only_if=_SEVERAL,
     )
@@ -380,13 +380,13 @@ def _chosen(single: RoundForecast, enough: bool) -> Sentence:
     """Return the reason for choosing one round or two."""
     if enough:
         text = gettext_noop(
-            "The plan chose one round: if all points are asked about at once, the right class is expected to lead at "
-            "%(clear)d of 100 points."
+            "The plan chose one round: if all points are asked about at once, the right class is expected to get the "
+            "most votes at %(clear)d of 100 points."
         )
     else:
         text = gettext_noop(
             "The plan chose two rounds: if all points were asked about at once, the right class would be expected to "
-            "lead at no more than %(clear)d of 100 points."
+            "get the most votes at no more than %(clear)d of 100 points."
         )
     return Sentence(text, clear=round(100 * single.clear))
 

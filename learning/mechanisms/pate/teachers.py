@@ -88,7 +88,7 @@ class Teachers(Choices):
         maximum=10**9,
     )
     learner: str = choice(
-        None, gettext_noop("Teacher learner"), kinds=LEARNERS, parameters="learner_parameters", optional=False
+        None, gettext_noop("Learner for teachers"), kinds=LEARNERS, parameters="learner_parameters", optional=False
     )
     learner_parameters: Mapping[str, Any] = choice(
         {},

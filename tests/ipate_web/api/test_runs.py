@@ -272,7 +272,10 @@ def test_an_approval_says_which_share_of_every_cap_the_run_may_use(study: Study,
         assert (answer.status_code, errors(answer).keys()) == (400, wrong.keys()), wrong
     first = operator.post(f"{RUNS}/{run.pk}/approve", {"share": 0.75}, format="json").json()
     assert (first["status"], first["share"]) == ("planning", 0.75)
-    assert "Only a share of 0.25" in errors(operator.post(f"{RUNS}/{other.pk}/approve", {"share": 0.5}, format="json"))["share"]
+    assert (
+        "Only a share of 0.25"
+        in errors(operator.post(f"{RUNS}/{other.pk}/approve", {"share": 0.5}, format="json"))["share"]
+    )
     run_planned(Run.objects.get(pk=run.pk))
     assert client("researcher").get("/api/v1/studies/ward").json()["share_free"] == pytest.approx(0.25)
     late = operator.post(f"{RUNS}/{other.pk}/approve", {"share": 0.5}, format="json")

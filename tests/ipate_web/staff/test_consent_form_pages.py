@@ -98,7 +98,7 @@ def test_publishing_shows_what_changes_and_wants_a_decision(olga: Client) -> Non
     digest = seen(response.text)
     response = olga.post(BASE + "publish/", {"seen": digest})
     assert response.status_code == 422
-    assert "What happens to consents to an earlier version?: This field is required." in text(response)
+    assert "What happens to people who consented to an earlier version?: This field is required." in text(response)
     assert "checked" not in response.text, "the decision is not made for them"
     olga.post(BASE + "publish/", {"seen": digest, "renewal": "not_asked"})
     proposal = ConsentFormProposal.objects.latest("sequence")

@@ -112,7 +112,7 @@ def test_a_file_is_uploaded_declared_checked_and_imported(client: Client, study:
         {"name": "sex", "role": "feature", "type": "categorical", "values": [], "missing": [], "other": False},
         {"name": "back", "role": "label", "labels": {}},
     ]
-    assert "only names and kinds of columns are drafted" in client.get(url).text
+    assert "Take ranges, values and classes from a codebook or" in client.get(url).text
     assert client.post(url, declared(client, begun)).status_code == 422, "nothing of it is declared yet"
     assert client.post(url, declared(client, begun, **TYPED)).status_code == 302
     assert "Checking the file" in client.get(url).text

@@ -105,7 +105,7 @@ def test_runs_side_by_side(study: Study) -> None:
     assert page.status_code == 200
     assert [title for title, _each in page.context["compared"]] == ["Second", "First", "Steps"], "in that order"
     parameters = dict(page.context["parameters"])
-    assert parameters["σ, noise of the vote"] == ["25.0", "20.0", "–"]
+    assert parameters["σ, vote noise"] == ["25.0", "20.0", "–"]
     assert "Private dataset" not in parameters, "the same in all of them"
     assert page.context["compared"][1][1].minutes == 2, "as between the times that are told"
     chart = dict(page.context["charts"])["Share of the cap used, by number of labels released"]

@@ -168,7 +168,7 @@ def test_settings_come_in_parts_and_begin_with_what_is_missing(root: Client) -> 
 
 
 def test_a_rehearsal_asks_nobody() -> None:
-    study, message = roles_fill(rehearsal_with_table()), "A rehearsal study asks no one"
+    study, message = roles_fill(rehearsal_with_table()), "A rehearsal study does not ask people for consent"
     page = as_("operator").get(url("study", study))
     assert [step.done for step in page.context["steps"]] == [True, False, False]
     for words in ("Who takes part", "every holder&#x27;s cap", "Head counts"):

@@ -222,7 +222,7 @@ def test_the_content_of_a_file_decides_its_format(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n1,0\n")
     assert read_file(tmp_path / "t.csv", TABLE, labels=False, holders=False).x.tolist() == [[1, 0]]
     for path, schema, options, problem in [
-        (images, SMALL, {"labels": False}, "The format cannot store holders"),
+        (images, SMALL, {"labels": False}, "This format cannot store which person a record belongs"),
         (images, SMALL, {"holders": False}, "contains no labels"),
         (images, TABLE, {}, "the schema declares a table"),
         (tmp_path / "t.csv", SMALL, {"holders": False}, "The file is not a zip file of images,"),

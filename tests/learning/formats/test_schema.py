@@ -124,7 +124,7 @@ IMAGES = {"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": ["
         ({**DOCUMENT, "delimiter": ",", "decimal": ","}, "decimal mark ',' must be a point or a comma, and must"),
         ({**DOCUMENT, "columns": ["age"]}, "“columns.1” is not an object"),
         ({**DOCUMENT, "columns": [DOCUMENT["columns"][3]] * 2}, "column height: The column is declared twice"),
-        ({**DOCUMENT, "columns": [DOCUMENT["columns"][0]]}, "No column has the role feature"),
+        ({**DOCUMENT, "columns": [DOCUMENT["columns"][0]]}, "No column has the role “feature”"),
         (DOCUMENT | {"columns": [*DOCUMENT["columns"], {"name": "id", "role": "holder"}]}, "Two columns have the role"),
         (_with_column(type="numeric", minimum=0), "column x: “maximum” is missing"),
         (_with_column(type="numeric", minimum=1, maximum=1), "column x: The declared range"),
@@ -353,7 +353,7 @@ def test_dates_of_a_file_are_drafted_with_the_years_that_they_span(tmp_path: Pat
     assert (born["type"], born["written"], born["minimum"], born["maximum"]) == ("date", "dmy", 0, 120)
     assert (visited["type"], visited["written"], visited["minimum"]) == ("date", "ymd", 0)
     assert 1 <= visited["maximum"] < 20
-    assert any("Dates become the time" in remark for remark in draft.remarks)
+    assert any("Dates are converted to the time until another date" in remark for remark in draft.remarks)
     schema_from_json(draft.document)
 
 

@@ -38,7 +38,7 @@ class ConfidentGNMax(GNMax):
 
     sigma_threshold: float = parameter(
         "σ_T",
-        gettext_noop("noise of the check"),
+        gettext_noop("check noise"),
         gettext_noop("Standard deviation of the check's Gaussian noise, in votes. Usually two to four times σ."),
         suggested=lambda teachers, classes=10: 0.4 * teachers,
     )
@@ -52,7 +52,9 @@ class ConfidentGNMax(GNMax):
 
     name: ClassVar[str] = "confident_gnmax"
     label: ClassVar[str] = "Confident-GNMax"
-    help: ClassVar[str] = gettext_noop("GNMax for queries on which enough teachers agree. It rejects the others.")
+    help: ClassVar[str] = gettext_noop(
+        "Uses GNMax to answer queries on which enough teachers agree, and rejects all others."
+    )
     adds_noise_once: ClassVar[bool] = False
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
@@ -148,7 +150,7 @@ class InteractiveGNMax(ConfidentGNMax):
 
     confidence: float = parameter(
         "p",
-        gettext_noop("confidence of the student"),
+        gettext_noop("minimum student confidence"),
         gettext_noop("Lowest probability at which the student's own label is used."),
         suggested=lambda teachers, classes=10: 0.9,
         below=1.0,
@@ -156,7 +158,9 @@ class InteractiveGNMax(ConfidentGNMax):
 
     name: ClassVar[str] = "interactive_gnmax"
     label: ClassVar[str] = "Interactive-GNMax"
-    help: ClassVar[str] = gettext_noop("Confident-GNMax for queries on which the teachers contradict the student.")
+    help: ClassVar[str] = gettext_noop(
+        "Uses Confident-GNMax to answer queries on which the teachers contradict the student."
+    )
     asks_student: ClassVar[bool] = True
     reinforces: ClassVar[bool] = True
 

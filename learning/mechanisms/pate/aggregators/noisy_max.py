@@ -32,7 +32,7 @@ class GNMax(Aggregator):
 
     sigma: float = parameter(
         "σ",
-        gettext_noop("noise of the vote"),
+        gettext_noop("vote noise"),
         gettext_noop(
             "Standard deviation of the Gaussian noise on each class's count, in votes. About 0.2 × the number of "
             "teachers; more noise makes labels cheaper."
@@ -42,7 +42,7 @@ class GNMax(Aggregator):
 
     name: ClassVar[str] = "gnmax"
     label: ClassVar[str] = "GNMax"
-    help: ClassVar[str] = gettext_noop("The class with the most votes under Gaussian noise.")
+    help: ClassVar[str] = gettext_noop("Picks the class with the most votes after Gaussian noise is added.")
     adds_noise_once: ClassVar[bool] = True
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
@@ -94,7 +94,7 @@ class LNMax(Aggregator):
 
     gamma: float = parameter(
         "γ",
-        gettext_noop("inverse scale of the noise"),
+        gettext_noop("inverse noise scale"),
         gettext_noop(
             "The Laplace noise on each class's count has the scale 1/γ, in votes. About 10 / the number of teachers; "
             "a smaller γ means more noise."
@@ -104,7 +104,7 @@ class LNMax(Aggregator):
 
     name: ClassVar[str] = "lnmax"
     label: ClassVar[str] = "LNMax"
-    help: ClassVar[str] = gettext_noop("The class with the most votes under Laplace noise.")
+    help: ClassVar[str] = gettext_noop("Picks the class with the most votes after Laplace noise is added.")
 
     def scaled(self, factor: float) -> "LNMax":
         """Return the aggregator with the noise's scale 1/γ multiplied by the factor.
@@ -145,8 +145,8 @@ class NoisyCounts(GNMax):
     name: ClassVar[str] = "noisy_counts"
     label: ClassVar[str] = gettext_noop("Noisy counts")
     help: ClassVar[str] = gettext_noop(
-        "The noisy votes for every class, at the cost of a GNMax label. Many queries with a lot of noise work well "
-        "for a student that learns from all counts together."
+        "Releases noisy votes for every class, at the cost of one GNMax label. Many queries with a lot of noise work "
+        "well for a student that learns from all counts together."
     )
     releases_counts: ClassVar[bool] = True
 
@@ -187,7 +187,7 @@ class ResidualGNMax(GNMax):
 
     first: float = parameter(
         "n",
-        gettext_noop("queries of the plain vote"),
+        gettext_noop("queries in the plain vote"),
         gettext_noop("Number of queries in a plain vote before there is a student (minimum 10)."),
         suggested=lambda teachers, classes=10: 40.0,
     )
