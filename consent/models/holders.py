@@ -68,7 +68,7 @@ class Answerer(models.TextChoices):
 class Authority(models.TextChoices):
     """Right to decide for another person, as declared by the person who decides."""
 
-    PARENTS = "parents", _("parental responsibility: I have it alone, or we share it and agree")
+    PARENTS = "parents", _("parental responsibility: only I have it, or we share it and agree")
     GUARDIANSHIP = "guardianship", _("guardianship, by decision of a court or authority")
     COURT = "court", _("legal representation, by decision of a court")
     POWER = "power", _("power of attorney from the person")

@@ -126,8 +126,8 @@ class CircumstanceForm(forms.Form):
         label=gettext_lazy("Evidence"),
         max_length=500,
         help_text=gettext_lazy(
-            "The evidence you have seen, such as a certificate, and the date from which it is valid. This is stored "
-            "with your name."
+            "The evidence you have seen, such as a certificate, and the day it takes effect. This is stored with "
+            "your name."
         ),
     )
 
