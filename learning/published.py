@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 LINEAR = "linear"
 _NETWORK = "network_"
 LABELS = {
-    LINEAR: gettext_noop("linear model trained by gradient steps"),
-    f"{_NETWORK}linear": gettext_noop("linear model trained by steps over samples"),
-    f"{_NETWORK}mlp": gettext_noop("small network trained by steps over samples of people"),
-    f"{_NETWORK}cnn": gettext_noop("convolutional network trained by steps over samples"),
+    LINEAR: gettext_noop("linear model trained with gradient steps"),
+    f"{_NETWORK}linear": gettext_noop("linear model trained on samples of people"),
+    f"{_NETWORK}mlp": gettext_noop("small network trained on samples of people"),
+    f"{_NETWORK}cnn": gettext_noop("convolutional network trained on samples of people"),
 }
 """Learners of models that are published directly from gradient steps."""
 

@@ -253,24 +253,23 @@ class Proposals(Proposing):
             batch_size: Queries or steps that are released together.
             seed: For rehearsals only.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
-            representation: Representation. How a record becomes the model's input. This is fitted only to the
-                public points. Without public points, or with the convolutional network, there is nothing to fit:
-                leave the default.
+            representation: Representation. How records are turned into the model's input. This is fitted to the
+                public points only. If there are none, or if you use the convolutional network, keep the default.
             representation_parameters: Parameters of the representation. Parameters you leave out take their default
                 values.
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
                 requirements are met. False if left out.
-            steps: Gradient steps. If you leave this empty, a rule sets the value. From 1 to 10000.
-            clip_norm: Clipping norm. If you leave this empty, a rule sets the value. From 0.0001 to 10000.
-            step_size: Step size. If you leave this empty, a rule sets the value. From 1e-06 to 1e+06.
+            steps: Gradient steps. Leave this empty to set the value by rule. From 1 to 10000.
+            clip_norm: Clipping norm. Leave this empty to set the value by rule. From 0.0001 to 10000.
+            step_size: Step size. Leave this empty to set the value by rule. From 1e-06 to 1e+06.
             publish: Published.
-            rounds: Rounds. In the second round, the model learns from the output of the inner layer of the first
-                round's student. From 1 to 2. 1 if left out.
-            sigma: Noise multiplier σ. If you leave this empty, a rule sets the value. From 0.1 to 4096.
+            rounds: Rounds. In the second round, the model's input is the output of the first student's inner layer.
+                From 1 to 2. 1 if left out.
+            sigma: Noise multiplier σ. Leave this empty to set the value by rule. From 0.1 to 4096.
             ridge: Ridge. Added to the curvature of the public points, in units of a step's noise, so that steps
-                move less in directions dominated by noise. If you leave this empty, a rule sets the value. From 0
-                to 1e+06.
+                move less in directions dominated by noise. Leave this empty to set the value by rule. From 0 to
+                1e+06.
         """
         given = {**locals(), "variant": "individual"}
         return self._proposal(
@@ -356,23 +355,22 @@ class Proposals(Proposing):
             batch_size: Queries or steps that are released together.
             seed: For rehearsals only.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
-            representation: Representation. How a record becomes the model's input. This is fitted only to the
-                public points. Without public points, or with the convolutional network, there is nothing to fit:
-                leave the default.
+            representation: Representation. How records are turned into the model's input. This is fitted to the
+                public points only. If there are none, or if you use the convolutional network, keep the default.
             representation_parameters: Parameters of the representation. Parameters you leave out take their default
                 values.
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
                 requirements are met. False if left out.
-            steps: Gradient steps. If you leave this empty, a rule sets the value. From 1 to 10000.
-            clip_norm: Clipping norm. If you leave this empty, a rule sets the value. From 0.0001 to 10000.
-            step_size: Step size. If you leave this empty, a rule sets the value. From 1e-06 to 1e+06.
+            steps: Gradient steps. Leave this empty to set the value by rule. From 1 to 10000.
+            clip_norm: Clipping norm. Leave this empty to set the value by rule. From 0.0001 to 10000.
+            step_size: Step size. Leave this empty to set the value by rule. From 1e-06 to 1e+06.
             publish: Published.
             network: Model. linear if left out.
-            expected: Holders drawn per step, on average. If you leave this empty, a rule sets the value. From 1 to
+            expected: Holders drawn per step, on average. Leave this empty to set the value by rule. From 1 to
                 1e+09.
-            momentum: Momentum. Share of the last update that is kept in the next one. If you leave this empty, a
-                rule sets the value. From 0 to 0.999.
+            momentum: Momentum. Share of each update that is carried over to the next. Leave this empty to set the
+                value by rule. From 0 to 0.999.
             variant: Variant of the method.
         """
         given = {**locals()}

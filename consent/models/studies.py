@@ -231,8 +231,8 @@ class Study(Recorded):
         blank=True,
         validators=[MinValueValidator(0), MaxValueValidator(1)],
         help_text=_(
-            "A fraction of the budget, such as 0.1. Operators get an email, and the pages show a warning, when a "
-            "privacy group has less than this left. Leave empty for no warning."
+            "A fraction of the budget, such as 0.1. When a privacy group has less than this left, operators get an "
+            "email and the pages show a warning. Leave this empty for no warning."
         ),
     )
     closed_at = models.DateTimeField(null=True, blank=True, editable=False)

@@ -35,11 +35,11 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "times": (
         _("Times in 100"),
         _(
-            "Imagine 100 guesses between two answers that are equally likely beforehand. One question is whether a "
-            "person took part. Another, for someone who knows that they did, is which of two possible sets of "
-            "records is theirs. By tossing a coin, you would be right 50 times. The number is an upper limit on how "
-            "many guesses could be right, even if the guesser knows everything else. Someone who already has reasons "
-            "to believe one answer does not start at 50."
+            "Imagine someone guessing 100 times between two answers that are equally likely beforehand: whether a "
+            "person took part or, if that is known, which of two possible sets of records is theirs. Tossing a coin, "
+            "they would be right 50 times. The number is an upper limit on how many guesses could be right, even if "
+            "the guesser knows everything else. Someone who already has reasons to believe one answer does not start "
+            "at 50."
         ),
     ),
     "model": (
@@ -66,7 +66,7 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     ),
     "released": (
         _("Released"),
-        _("Passed on to people outside the organisation, and therefore impossible to take back."),
+        _("Passed on to people outside the organisation. This cannot be undone."),
     ),
     "withdrawing": (
         _("Withdrawing"),

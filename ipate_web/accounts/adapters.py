@@ -330,7 +330,7 @@ class SecondFactorMiddleware(MiddlewareMixin):
             return None
         if match.app_names[:1] == ["api"]:
             return JsonResponse({"detail": NEEDED}, status=403)
-        messages.warning(request, gettext("This site requires a second factor for staff. Set one up to continue."))
+        messages.warning(request, gettext("Staff need a second factor on this site. Set one up to continue."))
         return redirect("mfa_index")
 
 

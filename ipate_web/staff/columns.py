@@ -56,7 +56,7 @@ class TargetForm(forms.Form):
         if kind == Numbers.kind:
             for name in ("smallest", "largest"):
                 if data.get(name) is None and name not in self.errors:
-                    self.add_error(name, _("Write a number."))
+                    self.add_error(name, _("Enter a number."))
         if kind == Times.kind:
             try:
                 data["ends"] = [number_read(line) for line in data.get("ends", [])]

@@ -119,7 +119,7 @@ class Classes(Outcome):
 MOST_LABELS = 8
 AREA = gettext_noop("Area under the ROC curve")
 BRIER = gettext_noop("Brier score")
-RIGHT = gettext_noop("Right answers")
+RIGHT = gettext_noop("Correct answers")
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Labels(Target):
 
     def __post_init__(self) -> None:
         if not (2 <= len(self.names) <= MOST_LABELS and len(set(self.names)) == len(self.names)):
-            raise ValueError(gettext_noop("Name 2 to 8 labels, each once."))
+            raise ValueError(gettext_noop("Enter 2 to 8 different labels."))
 
     @property
     def loss(self) -> LabelsLoss:
@@ -232,7 +232,7 @@ class Labels(Target):
         measures = [
             Measure(
                 "area",
-                gettext_noop("Area under the ROC curve, averaged over the labels"),
+                gettext_noop("Area under the ROC curve, averaged over labels"),
                 area_of_all(shares, list(bits.T)),
                 nothing=0.5,
             )

@@ -99,7 +99,7 @@ class Numbers(Target):
 
     def remedy(self, part: str) -> str:
         del part
-        return gettext_noop("Write a number.")
+        return gettext_noop("Enter a number.")
 
     @property
     def _range(self) -> float:

@@ -197,7 +197,7 @@ class Target(Outcome):
     def remedy(self, part: str) -> str:
         """Return instructions for correcting an invalid number."""
         del part
-        return gettext_noop("Write 1 for yes and 0 for no, or declare how the file writes them.")
+        return gettext_noop("Enter 1 for yes and 0 for no, or specify the values that the file uses.")
 
     @abstractmethod
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:

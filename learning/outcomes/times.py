@@ -116,7 +116,7 @@ class Times(Target):
     def __post_init__(self) -> None:
         rises = all(low < high for low, high in zip((0.0, *self.ends), self.ends, strict=False))
         if not (2 <= len(self.ends) <= MOST_INTERVALS and rises and math.isfinite(self.ends[-1])):
-            raise ValueError(gettext_noop("Declare 2 to 100 ends of intervals, above 0 and in increasing order."))
+            raise ValueError(gettext_noop("Enter the ends of 2 to 100 intervals, above 0 and in increasing order."))
 
     @cached_property
     def loss(self) -> HazardLoss:
@@ -154,7 +154,7 @@ class Times(Target):
         return np.isfinite(values) & (values >= 0) if part == "time" else super().allowed(part, values)
 
     def remedy(self, part: str) -> str:
-        return gettext_noop("Write a number of at least 0.") if part == "time" else super().remedy(part)
+        return gettext_noop("Enter 0 or a positive number.") if part == "time" else super().remedy(part)
 
     def coded(self, values: Sequence[Floats]) -> Codes:
         times, events = values
@@ -254,7 +254,7 @@ class Times(Target):
         return Evaluation(
             (
                 Measure("concordance", gettext_noop("Concordance (Harrell's C)"), ranked, nothing=0.5),
-                Measure("brier", gettext_noop("Brier score, averaged over the timeline"), brier, nothing=nothing),
+                Measure("brier", gettext_noop("Brier score, averaged over time"), brier, nothing=nothing),
             ),
             tuple(curve),
         )

@@ -35,7 +35,7 @@ _COMPONENTS = gettext_noop("maximum number of coordinates")
 _EXPONENT = gettext_noop("1 gives all directions the same spread, 0 leaves them unchanged")
 _FLOOR = gettext_noop("smallest variance to keep, as a share of the largest")
 _COSINE = gettext_noop("compare directions instead of positions")
-_SEED = gettext_noop("seed of random draws")
+_SEED = gettext_noop("random seed")
 
 
 def _exponent(default: float) -> float:
@@ -103,7 +103,7 @@ class Thresholds(Standardised):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The columns, standardised using the public points, and, for each number, which of up to "
+                "The columns, standardised with the public points. For each number, also which of up to "
                 "%(thresholds)d public thresholds it exceeds."
             ),
             thresholds=self.thresholds,
@@ -140,8 +140,8 @@ class Evened(Representation):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The columns, clipped at quantiles of the public points, and which of at most %(thresholds)d public "
-                "thresholds each number exceeds; whitened with the public points."
+                "The columns, clipped at quantiles of the public points. For each number, also which of up to "
+                "%(thresholds)d public thresholds it exceeds. All are whitened with the public points."
             ),
             thresholds=self.thresholds,
         )
@@ -223,7 +223,7 @@ class Whitened(Representation):
 
     def sentence(self) -> Sentence:
         return Sentence(
-            gettext_noop("At most %(components)d principal components of the public points, whitened."),
+            gettext_noop("Up to %(components)d whitened principal components of the public points."),
             components=self.components,
         )
 
@@ -256,8 +256,8 @@ class Wavelets(Whitened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "Strengths of lines in eight directions and two widths in each part of the image, and its "
-                "brightness; at most %(components)d principal components of the public points, whitened."
+                "The brightness of the image and the strength of lines in each part of it, in eight directions and "
+                "two widths. Reduced to up to %(components)d whitened principal components of the public points."
             ),
             components=self.components,
         )
@@ -284,7 +284,7 @@ class Patches(Whitened):
     filters: int = parameter(200, gettext_noop("number of public patches"), minimum=1, maximum=1000)
     threshold: float = parameter(
         0.25,
-        gettext_noop("number subtracted from each similarity; negative results count as 0"),
+        gettext_noop("number subtracted from each similarity; negative results are set to 0"),
         minimum=0.0,
         maximum=10.0,
     )
@@ -293,9 +293,9 @@ class Patches(Whitened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "How similar each part of the image, including its colours, is to each of at most %(filters)d small "
-                "patches of public images, or to their negatives; at most %(components)d principal components of the "
-                "public points, whitened."
+                "How similar each part of the image, including its colours, is to up to %(filters)d small patches of "
+                "public images and to their negatives. Reduced to up to %(components)d whitened principal components "
+                "of the public points."
             ),
             filters=self.filters,
             components=self.components,
@@ -324,7 +324,7 @@ class Embedding(Whitened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The columns of an embedding that was made without the private data, as the operator confirmed."
+                "The columns of an embedding. The operator confirmed that it was made without the private data."
             )
         )
 
@@ -365,22 +365,22 @@ class LearnedNetwork(Whitened):
     """
 
     name: ClassVar[str] = "learned"
-    label: ClassVar[str] = gettext_noop("Embedding learned from the public points, without labels")
+    label: ClassVar[str] = gettext_noop("Embedding learned from unlabelled public points")
     costly: ClassVar[bool] = True
     exponent: float = _exponent(0.5)
     cosine: bool = parameter(True, _COSINE)
     steps: int = parameter(300, gettext_noop("number of batches of 256 pairs each"), minimum=1, maximum=100_000)
     neighbours: int = parameter(
-        5, gettext_noop("size of the neighbourhood in which a point's partner is drawn"), minimum=1, maximum=1000
+        5, gettext_noop("number of nearest points from which a point's partner is drawn"), minimum=1, maximum=1000
     )
     seed: int = parameter(1, _SEED, minimum=0, maximum=2**31 - 1)
 
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The inner layer of a small network that learned, only from the public points and without labels, "
-                "which points are similar; at most %(components)d principal components of the public points, "
-                "whitened."
+                "The inner layer of a small network that learned from the public points alone, without labels, which "
+                "points are similar. Reduced to up to %(components)d whitened principal components of the public "
+                "points."
             ),
             components=self.components,
         )
@@ -434,14 +434,14 @@ class StudentLayer(Whitened):
     name: ClassVar[str] = "student"
     label: ClassVar[str] = gettext_noop("Inner layer of the student")
     cosine: bool = parameter(True, _COSINE)
-    wavelets: bool = parameter(False, gettext_noop("in addition to oriented wavelets of the image"))
+    wavelets: bool = parameter(False, gettext_noop("in addition to the image's oriented wavelets"))
     layers: tuple[Layer, ...] = field(default=(), repr=False)
 
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The inner-layer output of the previous round's student for each point, reduced to at most "
-                "%(components)d whitened principal components of the public points."
+                "The output of the previous student's inner layer for each point. Reduced to up to %(components)d "
+                "whitened principal components of the public points."
             ),
             components=self.components,
         )

@@ -63,12 +63,12 @@ class Consistency(Student):
         0.3, gettext_noop("share of labels that may be wrong for reasons other than noise"), minimum=0, maximum=1
     )
     threshold: float = parameter(
-        0.95, gettext_noop("lowest probability at which a class counts as certain"), minimum=0, maximum=1
+        0.95, gettext_noop("lowest probability at which a class is treated as certain"), minimum=0, maximum=1
     )
     rotation: float = parameter(10.0, gettext_noop("maximum rotation in degrees"), minimum=0, maximum=180)
     shift: float = parameter(0.07, gettext_noop("maximum shift as a share of the image"), minimum=0, maximum=0.5)
     stretch: float = parameter(
-        0.1, gettext_noop("maximum change of height and width, as a share"), minimum=0, maximum=0.5
+        0.1, gettext_noop("maximum change in height and width, as a share"), minimum=0, maximum=0.5
     )
     bend: float = parameter(
         0.05,
@@ -78,7 +78,10 @@ class Consistency(Student):
     )
     mirror: bool = parameter(False, gettext_noop("mirror images left to right, if that does not change their class"))
     erase: float = parameter(
-        0.0, gettext_noop("side of an erased square as a share of the image (0: none)"), minimum=0, maximum=0.9
+        0.0,
+        gettext_noop("side length of an erased square, as a share of the image (0 for none)"),
+        minimum=0,
+        maximum=0.9,
     )
 
     @classmethod

@@ -42,7 +42,7 @@ class Shares(Student):
     name: ClassVar[str] = "shares"
     label: ClassVar[str] = gettext_noop("Regression of class shares")
     help: ClassVar[str] = gettext_noop(
-        "Suits tables. Learns from the noisy counts how likely each class is, even if a class is rare."
+        "Suits tables. Learns from the noisy counts how likely each class is, even a rare one."
     )
     model_format: ClassVar[str] = "skops"
     iterations: int = parameter(100, gettext_noop("maximum number of iterations"), minimum=1, maximum=100_000)

@@ -116,7 +116,7 @@ def test_a_passkey_is_added_asked_for_and_signs_in_alone(visit: Any) -> None:
     site.says("Your password is correct. Now use your second factor.")
     site.is_in_order()
     assert page.get_by_role("button", name="Sign out").count() == 0
-    site.press("Use a key")
+    site.press("Use a security key")
     page.get_by_role("button", name="Sign out").click()
 
     site.open("/sign-in/")

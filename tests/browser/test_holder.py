@@ -46,7 +46,7 @@ def test_a_holder_consents_changes_and_withdraws(visit: Any, path: str, size: st
     width = "dot => parseFloat(getComputedStyle(dot).strokeWidth) * dot.getScreenCTM().a"
     assert picture.locator(".wrong").first.evaluate(width) >= 8, "pixels of the smallest dot"
     site.press("Continue")
-    site.says("Nothing has taken effect yet.")
+    site.says("Your answer has not taken effect yet.")
     site.is_in_order()
     assert events() == []
     site.press("Change my answer")

@@ -141,7 +141,7 @@ def password_set(installation: Installation, name: str) -> Site:
     site = installation.come(name, installation.link_for(name))
     site.page.get_by_label("New password", exact=True).fill(factories.PASSWORD)
     site.page.get_by_label("Repeat the new password").fill(factories.PASSWORD)
-    site.press("Set the password")
+    site.press("Set password")
     site.says("Waiting for you")
     return site
 

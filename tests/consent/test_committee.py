@@ -178,7 +178,7 @@ def test_chairs_get_one_mail_and_silence_decides_nothing(staffed: Study, clock: 
     recipients = {(mail.kind, mail.user.username) for mail in mails}
     assert recipients == {*itertools.product(("form_overdue", "policy_overdue"), ("chair", "second"))}
     for mail in mails:
-        assert "is still waiting: until someone answers" in " ".join(mail_render(mail).body.split())
+        assert "stays pending until someone approves or rejects it" in " ".join(mail_render(mail).body.split())
     clock.days_pass(400)
     assert is_waiting(policy) and is_waiting(form)
     services.proposal_approve(proposal=policy, acting_user=chair)

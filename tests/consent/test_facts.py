@@ -159,7 +159,7 @@ def test_a_small_correction_is_announced_and_comes_into_force_by_itself(study, g
     mails = set(Mail.objects.filter(about=str(proposal.pk), kind__in=kinds).values_list("kind", "user__username"))
     assert mails == {("correction", "hanna"), ("form_waiting", "carla"), ("form_waiting", "conrad")}
     choice = text(as_("hanna").get(reverse("consent:choice", args=[study.slug])))
-    assert "We will correct a few words of the information" in choice and "recrods" in choice
+    assert "we will correct a few words in the information" in choice and "recrods" in choice
     with pytest.raises(ValidationError, match="A correction takes effect automatically unless"):
         services.consent_form_approve(proposal=proposal, acting_user=user_create("conrad"))
     clock.days_pass(OBJECTION_DAYS - 1)

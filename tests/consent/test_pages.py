@@ -135,7 +135,7 @@ def test_the_first_answer_to_a_check_question_is_kept_and_private(browser: Clien
         assert opened(browser, holder, question, right).status_code == 204
     right = {"odds": False, "withdrawal": True}
     assert kept(browser, holder) == [{"form_version": 1, "first_answer_right": right, "counted": False}]
-    assert "Until the answers of everyone who takes part have" in text(browser.get(url("study", holder.study)))
+    assert "For each question, the site stores whether the first" in text(browser.get(url("study", holder.study)))
     csrf = token(browser, url("study", holder.study))
     Study.objects.filter(pk=holder.study_id).update(closed_at="2026-01-01T00:00:00Z")
     data = {"csrfmiddlewaretoken": csrf, "question": "odds", "answer": "0"}

@@ -106,7 +106,7 @@ def test_mails_say_what_every_level_meant_before(high: DataHolder, hanna: User) 
         assert "high protection: before at most 56 times in 100, now at most 60 times in 100" in body
         assert "high protection: before at most 61 times in 100, now at most 70 times in 100" in body
         assert "If two answers are equally likely beforehand" in body, "odds are given with their condition"
-        assert "It becomes weaker only if they agree to exactly" in body
+        assert "Their protection becomes weaker only if they agree to" in body
     assert [change.now.right_guesses for change in level_changes(high.study)] == [60, 68, 80]
 
 

@@ -77,7 +77,7 @@ def test_a_role_finds_its_studies_and_no_others(study: Study) -> None:
 
 
 def test_signing_in_and_out(client: Client) -> None:
-    assert "only as much as each" in client.get("/").text and links(client) == {"Sign in"}
+    assert "only as much as that person allows" in client.get("/").text and links(client) == {"Sign in"}
     assert "Email address or user name" in client.get("/sign-in/").text
     for name in ("hanna", "hanna@example.org"):
         factories.user_create(name)

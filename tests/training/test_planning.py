@@ -123,7 +123,7 @@ def test_small_groups_are_merged_or_left_out_as_chosen_and_warned_of(study: Stud
     merged = teachers_plan(run_draft(small, **TABLE_RUN | {"teachers": 4}))
     assert [group.merged for group in merged.plan.groups] == [(), ("LOW",)]
     assert [promise.group for promise in merged.promises] == [0, 1, 1]
-    assert any("too few holders for one teacher" in note and "merged into AVERAGE" in note for note in merged.notes)
+    assert any("too few holders for a teacher" in note and "merged into AVERAGE" in note for note in merged.notes)
     without = teachers_plan(run_draft(small, **TABLE_RUN | {"teachers": 4, "small_groups": "leave_out"}))
     assert without.plan.left_out == ("LOW",) and any("left out" in note for note in without.notes)
     assert [(promise.level, promise.group) for promise in without.promises][-1] == ("LOW", -1)

@@ -379,19 +379,19 @@ def suggested_method(kind: str, points: int) -> Suggestion:
     """
     if kind != "image":
         reason = gettext_noop(
-            "For tables, its linear model was the most accurate at every promise measured, by a wide margin for rare "
-            "outcomes."
+            "For tables, a linear model trained with gradient steps was the most accurate at every promise measured, "
+            "by a wide margin for rare outcomes."
         )
         return Suggestion("sgd", "shares", Sentence(reason))
     if 0 < points < FEW_POINTS:
         reason = gettext_noop(
-            "For images, a student learns best from its noisy counts. With so few public images, the student is "
-            "limited by their number, not by privacy. Add more of them; they need no labels."
+            "For images, a student learns best from noisy counts. With so few public images, the student is limited "
+            "by their number, not by privacy. Add more images; they need no labels."
         )
         return Suggestion("neighbours", "consistency", Sentence(reason))
     reason = gettext_noop(
-        "For images, its noisy counts need the fewest people for the same accuracy, with a student that learns from "
-        "all public points."
+        "For images, noisy counts need the fewest people for the same accuracy if the student learns from all public "
+        "points."
     )
     return Suggestion("neighbours", "consistency", Sentence(reason))
 

@@ -254,7 +254,7 @@ def _plan_standard(groups: list[PrivacyGroup], teachers: int, aggregator: Aggreg
     everyone = _group_plan(groups, teachers)
     notes: tuple[Sentence, ...] = ()
     if everyone.merged:
-        note = gettext_noop("All groups use the smallest ε, ε = %(epsilon)g of %(group)s.")
+        note = gettext_noop("All groups use the smallest ε, which is %(epsilon)g for %(group)s.")
         notes = (Sentence(note, epsilon=everyone.epsilon, group=everyone.name),)
     return Plan("standard", (everyone,), aggregator, teachers, notes=notes)
 
@@ -274,8 +274,8 @@ def _plan_upsampling(
     grown = round(teachers * growth)
     if factors.max() > grown:
         problem = gettext_noop(
-            "Upsampling would give a holder %(copies)d copies, but there are only %(teachers)d teachers. Use more "
-            "teachers, or round the budgets more coarsely."
+            "Upsampling would need %(copies)d copies of a holder, but there are only %(teachers)d teachers. Use more "
+            "teachers or round the budgets more coarsely."
         )
         raise PlanError(Sentence(problem, copies=int(factors.max()), teachers=grown))
     return Plan(
@@ -314,7 +314,7 @@ def _plan_teachers_of_one_group(
         words = {"group": parts[i][0].name, "holders": holders[i], "usual": usual}
         if small_groups == "merge":
             merged = gettext_noop(
-                "Group %(group)s has too few holders for one teacher (%(holders)d; about %(usual)d are usual) and is "
+                "Group %(group)s has too few holders for a teacher (%(holders)d; usually about %(usual)d), so it is "
                 "merged into %(other)s."
             )
             notes.append(Sentence(merged, **words, other=parts[i - 1][0].name))
@@ -323,15 +323,15 @@ def _plan_teachers_of_one_group(
             copied += parts.pop(i)
         else:
             alone = gettext_noop(
-                "Group %(group)s has too few holders for one teacher (%(holders)d; about %(usual)d are usual) and is "
+                "Group %(group)s has too few holders for a teacher (%(holders)d; usually about %(usual)d), so it is "
                 "left out."
             )
             notes.append(Sentence(alone, **words))
             left_out += [group.name for group in parts.pop(i)]
     if unhelped is not None:
         small_teacher = gettext_noop(
-            "Group %(group)s has few holders for one teacher (%(holders)d; about %(usual)d are usual), and there is "
-            "no stricter group to merge it into. Its only teacher learns from few records."
+            "Group %(group)s has few holders for a teacher (%(holders)d; usually about %(usual)d) and no stricter "
+            "group to merge into, so its only teacher learns from few records."
         )
         notes.append(Sentence(small_teacher, group=parts[unhelped][0].name, holders=holders[unhelped], usual=usual))
     plan = Plan(
@@ -361,8 +361,8 @@ def _with_weights(
     notes = [
         Sentence(
             gettext_noop(
-                "Group %(group)s has too few holders for a teacher (%(holders)d): each is copied into %(copies)d "
-                "teachers of %(other)s."
+                "Group %(group)s has too few holders for a teacher (%(holders)d), so each holder is copied into "
+                "%(copies)d teachers of %(other)s."
             ),
             group=guest.name,
             holders=guest.holders,

@@ -110,7 +110,7 @@ class Samples(StepChoices):
         None,
         gettext_noop("Momentum"),
         gettext_noop(
-            "Share of the last update that is kept in the next one. If you leave this empty, a rule sets the value."
+            "Share of each update that is carried over to the next. Leave this empty to set the value by rule."
         ),
         minimum=0.0,
         maximum=0.999,
@@ -120,7 +120,9 @@ class Samples(StepChoices):
     def faults(self) -> Iterator[Fault]:
         yield from super().faults()
         if self.network == "cnn" and self.representation:
-            message = gettext_noop("The convolutional network uses images as they are. Keep the default.")
+            message = gettext_noop(
+                "The convolutional network uses the original images. Keep the default representation."
+            )
             yield "representation", message
 
 
@@ -360,8 +362,8 @@ def _notes(mechanism: SampledMechanism, weights: int) -> tuple[Sentence, ...]:
     if loudness <= _LOUD:
         return ()
     template = gettext_noop(
-        "Even if all contributions to a step point the same way, the step's noise is %(times)d times as large as "
-        "their sum, so the run will learn little. A larger rate, a smaller network or more people would help."
+        "Even if all contributions to a step point the same way, its noise is %(times)d times as large as their sum, "
+        "so the run will learn little. Use a higher rate, a smaller network or more people."
     )
     return (Sentence(template, times=round(loudness)),)
 

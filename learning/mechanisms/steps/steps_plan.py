@@ -36,8 +36,8 @@ LARGEST_SIGMA = 4096.0
 """Largest noise multiplier. The clipping norm is 2¹⁸ steps, and beyond 2³⁰ steps, sites have hardly any finer unit.
 """
 
-BY_RULE = gettext_noop("If you leave this empty, a rule sets the value.")
-UNSET = gettext_noop("chosen by rule")
+BY_RULE = gettext_noop("Leave this empty to set the value by rule.")
+UNSET = gettext_noop("set by rule")
 
 _STRENGTH_PER_NUMBER = 12.0
 _FEWEST_WORDS, _FEWEST_ENCODED = 16, 96
@@ -66,8 +66,8 @@ class StepChoices(HolderChoices):
 
     representation: str = representation_choice(
         gettext_noop(
-            "How a record becomes the model's input. This is fitted only to the public points. Without public "
-            "points, or with the convolutional network, there is nothing to fit: leave the default."
+            "How records are turned into the model's input. This is fitted to the public points only. If there are "
+            "none, or if you use the convolutional network, keep the default."
         )
     )
     steps: int | None = choice(
@@ -99,9 +99,7 @@ class Steps(StepChoices):
     rounds: int = choice(
         1,
         gettext_noop("Rounds"),
-        gettext_noop(
-            "In the second round, the model learns from the output of the inner layer of the first round's student."
-        ),
+        gettext_noop("In the second round, the model's input is the output of the first student's inner layer."),
         minimum=1,
         maximum=len(ROUNDS),
         values=ROUNDS,
@@ -114,7 +112,7 @@ class Steps(StepChoices):
         gettext_noop("Ridge"),
         gettext_noop(
             "Added to the curvature of the public points, in units of a step's noise, so that steps move less in "
-            "directions dominated by noise. If you leave this empty, a rule sets the value."
+            "directions dominated by noise. Leave this empty to set the value by rule."
         ),
         minimum=0.0,
         maximum=1e6,
@@ -265,9 +263,9 @@ def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
     if plan.signal >= _FEW:
         return ()
     text = gettext_noop(
-        "Under these promises, there are too few people for a model of this size: across all steps, the signal is "
-        "only %(signal).1f times as large as the noise, but models need a signal about %(few)d times as large. "
-        "Choose a representation with fewer coordinates, invite more people, or use a larger share."
+        "There are too few people for a model of this size with these promises: over all steps, the signal is only "
+        "%(signal).1f times as large as the noise, but models need a signal about %(few)d times as large. Choose a "
+        "representation with fewer coordinates, invite more people, or use a larger share."
     )
     return (Sentence(text, signal=plan.signal, few=round(_FEW)),)
 
@@ -295,9 +293,9 @@ def _notes(count: int, sigma: float, people: float) -> tuple[Sentence, ...]:
     return (
         Sentence(
             gettext_noop(
-                "%(steps)d steps of all holders together. In each step, every number is released with noise of "
-                "±%(noise)d times the largest contribution of one person. All people together move it by at most "
-                "%(people)d times this contribution."
+                "%(steps)d steps over all holders. Each step releases every number with noise of ±%(noise)d times "
+                "one person's largest contribution. All people together change the number by at most %(people)d "
+                "times this contribution."
             ),
             steps=count,
             noise=round(sigma),
@@ -310,7 +308,8 @@ def _warnings(count: int, lasting: int) -> tuple[Sentence, ...]:
     if lasting >= count:
         return ()
     text = gettext_noop(
-        "With this noise and the largest possible contributions, a budget lasts for %(lasting)d of %(steps)d steps, "
-        "so people whom the model fits worst will run out of budget before the end. Add noise or take fewer steps."
+        "With this noise, the budget of people with the largest contributions lasts for %(lasting)d of %(steps)d "
+        "steps. The people whom the model fits worst will run out of budget before the end. Add noise or take fewer "
+        "steps."
     )
     return (Sentence(text, lasting=lasting, steps=count),)

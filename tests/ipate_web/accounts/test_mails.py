@@ -308,7 +308,7 @@ def test_staff_hear_of_proposals_approvals_and_ends_as_they_wish(mailbox: Mailbo
     finished = sent()
     of_hanna = {each for each in finished if each[0] == "hanna"}
     assert finished - of_hanna == {
-        ("otto", "Run “First vote”: a group has used most of the share"),
+        ("otto", "Run “First vote”: a group has used most of its share"),
         ("otto", "Run “First vote”: finished"),
         ("second", "Run “First vote”: finished"),
     }

@@ -146,7 +146,7 @@ def test_an_installation_can_require_it_of_staff(client: Client, olga: User, set
     assert client.get("/api/v1/studies/").status_code == 403
     refused = Client().get("/api/v1/runs", headers=asks)
     assert (refused.status_code, refused.json()["detail"]) == (403, "Set up a second factor on the site first.")
-    assert "This site requires a second factor for staff" in client.get("/", follow=True).text
+    assert "Staff need a second factor on this site" in client.get("/", follow=True).text
     TOTP.activate(user, generate_totp_secret())
     assert client.get("/glossary/").status_code == Client().get("/api/v1/runs", headers=asks).status_code == 200
     factories.holder_create(olga.memberships.first().study, user=factories.user_create("hanna"))

@@ -33,7 +33,7 @@ def test_stored_sentences_are_translated_for_the_reader() -> None:
     assert translated(numbers) == numbers and translated(unknown) == "<3> of some kind"
     assert translated(Sentence("about %(share)d %% of them", share=7)) == "about 7 % of them"
     with translation.override("de"):
-        assert translated(note) == translated(stored) == "Gruppe „Hoher Schutz“ hat keine Betroffenen."
+        assert translated(note) == translated(stored) == "Die Gruppe „Hoher Schutz“ hat keine Betroffenen."
         assert translated(numbers).startswith("σ = 0,5 ")
         assert translated(unknown) == '<span lang="en">&lt;3&gt; of some kind</span>', "marked as English"
         assert translated("Cancelled by olga.") == '<span lang="en">Cancelled by olga.</span>'

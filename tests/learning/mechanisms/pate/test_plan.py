@@ -107,7 +107,7 @@ def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_s
     ]
     plan = plan_of(groups, teachers=10)
     assert [group.name for group in plan.groups] == ["HIGH", "AVERAGE", "LOW"]
-    assert any("and there is no stricter group to merge it" in note for note in plan.notes) == is_small
+    assert any("and no stricter group to merge into, so its" in note for note in plan.notes) == is_small
 
 
 @repeatable
