@@ -241,7 +241,11 @@ def test_a_network_that_is_not_where_the_steps_led_to_and_who_is_asked_without_a
         ({"choices": {"expected": 0}}, "choices.expected", "expected is 0"),
         ({"choices": {"network": "transformer"}}, "choices.network", "choose one of"),
         ({"choices": {"network": "cnn"}}, "choices.network", "needs images"),
-        ({"choices": {"network": "cnn", "representation": "standardised"}}, "choices.representation", "uses images"),
+        (
+            {"choices": {"network": "cnn", "representation": "standardised"}},
+            "choices.representation",
+            "uses the original images",
+        ),
         (
             {"public_dataset": None, "choices": {"representation": "standardised"}},
             "choices.representation",
