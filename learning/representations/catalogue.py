@@ -371,14 +371,14 @@ class LearnedNetwork(Whitened):
     cosine: bool = parameter(True, _COSINE)
     steps: int = parameter(300, gettext_noop("number of batches of 256 pairs each"), minimum=1, maximum=100_000)
     neighbours: int = parameter(
-        5, gettext_noop("number of nearest points from which a point's partner is drawn"), minimum=1, maximum=1000
+        5, gettext_noop("number of nearest points to draw a point's partner from"), minimum=1, maximum=1000
     )
     seed: int = parameter(1, _SEED, minimum=0, maximum=2**31 - 1)
 
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The inner layer of a small network that learned from the public points alone, without labels, which "
+                "The inner layer of a small network that learned only from the public points, without labels, which "
                 "points are similar. Reduced to up to %(components)d whitened principal components of the public "
                 "points."
             ),
