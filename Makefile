@@ -5,7 +5,7 @@ PORT ?= 8000
 BIN := .venv/bin
 MANAGE := $(BIN)/python manage.py
 PYTEST := $(BIN)/pytest
-# Nothing is installed but the files whose hashes are in requirements/, which name all that is needed.
+# Only files whose hashes are listed in requirements/ are installed. The lists are complete.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps
 RELEASE := .venv-release/bin
 LOCK := $(RELEASE)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
@@ -14,7 +14,7 @@ LOCK := $(RELEASE)/uv pip compile --quiet --universal --python-version 3.11 --ge
 .DEFAULT_GOAL := help
 .PHONY: help install install-site install-dev demo up test test-all examples docs pictures reproduce lint lock sbom advisories release house clean
 CATALOGUES := $(patsubst %.po,%.mo,$(wildcard locale/*/LC_MESSAGES/*.po))
-# Tests on SQLite and the file-system broker, whatever the environment names.
+# Run tests on SQLite and the file-system broker, even if the environment names other services.
 LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
 help: ## list the targets
@@ -46,13 +46,13 @@ install-site: ## install the site without PyTorch, for pages, beat and backups (
 
 install-dev: .venv/installed-dev $(CATALOGUES)
 
-demo: install docs ## serve a study on real data and carry it out (DATA=digits|mnist|adult|diabetes, PORT=8000, SITES=3)
+demo: install docs ## start the site with a study on real data and run it (DATA=digits|mnist|adult|diabetes, PORT=8000, SITES=3)
 	@$(MANAGE) demo --data $(DATA) --port $(PORT) $(if $(SITES),--sites $(SITES))
 
 up: install ## start site and worker for development (PORT=8000)
 	@$(MANAGE) up --port $(PORT)
 
-# With T=path only that folder, file or test, on SQLite and without lint.
+# T=path runs only that folder, file or test, on SQLite and without lint.
 ifdef T
 test: install-dev
 	@$(LOCAL) $(PYTEST) -q -p no:randomly --doctest-modules $(T)
@@ -103,7 +103,7 @@ house: ## count modules, templates and lines, and compare them with their limits
 	$(RELEASE)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	touch $@
 
-lock: .venv-release/installed ## resolve requirements/*.in into the lists with hashes that are installed (UPGRADE=1: newest allowed)
+lock: .venv-release/installed ## resolve requirements/*.in into lists of exact versions with hashes (UPGRADE=1: newest allowed)
 	cd requirements && for each in site worker docs dev release; do \
 		../$(LOCK) $(if $(UPGRADE),--upgrade) --excludes excluded.txt --no-emit-package torch $$each.in -o $$each.txt; done
 	cd requirements && ../$(LOCK) --no-deps encoders.in -o encoders.txt
@@ -117,12 +117,12 @@ advisories: .venv-release/installed ## check the locked packages for advisories 
 		$(RELEASE)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$each.txt || exit 1; done
 
 LEFT = tests/releases/$(VERSION).tar.xz
-# A release is a tag, the archive of it, what it consists of, their digests, and a signature of the digests by an SSH key.
+# A release consists of an archive of HEAD, a bill of materials, the digests of both, and an SSH signature of the digests.
 release: sbom ## put a signed release of HEAD into var/release (VERSION=1.0.0 KEY=~/.ssh/id_ed25519)
 	@test -n "$(VERSION)" -a -n "$(KEY)" || { echo "Set VERSION and KEY."; exit 1; }
 	@test -z "$$(git status --porcelain --untracked-files=no)" || { echo "Commit first."; exit 1; }
 	@git ls-files --error-unmatch $(LEFT) >/dev/null 2>&1 || { $(BIN)/python -m tests.releases $(LEFT) \
-		&& echo "Commit $(LEFT), which later versions are tested on, and run this again."; exit 1; }
+			&& echo "Commit $(LEFT), which tests of later versions restore, and run this again."; exit 1; }
 	@rm -rf var/release && mkdir -p var/release
 	@git archive --prefix=ipate-$(VERSION)/ -o var/release/ipate-$(VERSION).tar.gz HEAD
 	@cp var/sbom.json var/release/ipate-$(VERSION).sbom.json
