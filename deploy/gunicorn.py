@@ -18,7 +18,7 @@ os.environ["PROMETHEUS_MULTIPROC_DIR"] = _metrics
 
 
 def child_exit(server, worker):
-        """Remove the metrics of requests that were in progress when a process ended."""
+    """Remove the metrics of requests that were in progress when a process ended."""
     from prometheus_client.multiprocess import mark_process_dead
 
     mark_process_dead(worker.pid)

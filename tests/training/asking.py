@@ -1,4 +1,4 @@
-"""Runs in which every holder votes, carried out as workers would."""
+"""Helpers that carry out runs over all holders as workers would."""
 
 from typing import Any
 
@@ -15,24 +15,24 @@ from training.services.advance import run_advance, shard_ask
 from training.services.runs import run_cancel, run_fail
 from training.verification import batches_with_votes, release_faults, replay_faults
 
-#: For run_draft and the like: what makes a run one in which every holder votes.
+#: For run_draft and similar functions: the fields of a run in which every holder votes.
 EVERYBODY: dict[str, Any] = {"method": Run.Method.NEIGHBOURS}
-#: The same on the points of a table, with σ and radius chosen by hand.
+#: The same on the points of a table, with fixed σ and radius.
 ASKING_RUN = EVERYBODY | {"choices": {"sigma": 10.0, "radius_share": 0.2}, "batch_size": 4}
 #: With less noise, so that labels are mostly right.
 CLEAR_RUN = EVERYBODY | {"choices": {"sigma": 3.0, "radius_share": 0.5}, "batch_size": 5}
-#: For run_draft and the like: what makes a run one of private gradient steps, in three chunks.
+#: The fields of a run of private gradient steps, in three chunks.
 STEPS_RUN = EVERYBODY | {"method": Run.Method.SGD, "choices": {"steps": 6, "sigma": 10.0}, "batch_size": 2}
-#: The same over samples, in which everybody is drawn in every step: what that costs is known without a search.
+#: The same over samples, but everybody is drawn in every step, so the cost is known without a search.
 SAMPLED_RUN = EVERYBODY | {
     "method": Run.Method.SGD,
     "variant": Run.Variant.SCALE,
     "choices": {"steps": 6, "expected": 1e6},
     "batch_size": 2,
 }
-#: The same without public points: people are counted first, and rows take the points' place.
+#: The same without public points: people are counted first, and drawn rows replace the points.
 COUNTED_STEPS_RUN = STEPS_RUN | {"public_dataset": None, "student_learner": ""}
-#: One that counts the holders by their classes, without public points and without a student.
+#: A run that counts the holders by class, without public points and without a student.
 COUNTS_RUN: dict[str, Any] = {
     "method": Run.Method.COUNTS,
     "choices": {"column": "class"},
@@ -41,12 +41,12 @@ COUNTS_RUN: dict[str, Any] = {
     "student_learner": "",
     "batch_size": 1,
 }
-#: One that draws synthetic rows, in three rounds.
+#: A run that draws synthetic rows, in three rounds.
 SYNTHESIS_RUN = COUNTS_RUN | {"method": Run.Method.SYNTHESIS, "choices": {"rows": 200, "bins": 8}}
 
 
 class NoNoise:
-    """Noise of 0, so that what is released is what was said: for tests alone."""
+    """Noise of 0, so that releases equal the exact sums."""
 
     def normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
         return np.zeros(shape)
@@ -56,19 +56,19 @@ class NoNoise:
 
 
 def asking_of(run: Run) -> Asking:
-    """The engine that asks the holders of a run."""
+    """Return the engine that asks the holders of a run."""
     return method_of(run).asking
 
 
 def vote_batch(run: Run) -> bool:
-    """Put one batch to the vote of teachers, in the only round of the run; True where the next step can follow."""
+    """Put one batch to the teachers' vote in the run's only round, and return whether the next step can follow."""
     if not run.rounds.exists():
         asking_of(run).step(run)
     return asking_of(run).step(run)
 
 
 def shards_ask(run: Run) -> Run:
-    """Do what workers would until every shard of the batch under way is done, where every holder votes."""
+    """Do the work of workers until every shard of the current batch is done, for runs in which every holder votes."""
     if run.status == Run.Status.ASKING and run.method != Run.Method.PATE:
         run_advance(run.pk)
         for shard in run.shards.exclude(state="done"):
@@ -78,7 +78,7 @@ def shards_ask(run: Run) -> Run:
 
 
 def attempt(run: Run) -> Run:
-    """Ask every shard of the next batch; nothing is released."""
+    """Ask every shard of the next batch without releasing anything."""
     before = run.position
     run = shards_ask(run)
     assert are_shards_done(run) and run.position == before
@@ -86,7 +86,7 @@ def attempt(run: Run) -> Run:
 
 
 def commit(run: Run) -> Run:
-    """Release the batch under way, asked again where it has to be."""
+    """Release the current batch, asking shards again if necessary."""
     before = run.batches.count()
     for _ in range(3):
         if run.batches.count() == before:
@@ -99,7 +99,7 @@ def commit(run: Run) -> Run:
 
 
 def run_ask(run: Run, batches: int | None = None) -> Run:
-    """Ask every holder, batch by batch, until the run ends, or until some ``batches`` were released."""
+    """Ask every holder, batch by batch, until the run ends or ``batches`` are released."""
     for _ in range(1000):
         run.refresh_from_db()
         if run.has_ended or (batches is not None and run.batches.count() >= batches):
@@ -111,14 +111,14 @@ def run_ask(run: Run, batches: int | None = None) -> Run:
 
 
 def batch_ask(run: Run) -> Run:
-    """Ask every holder until another batch was released, or the run ends."""
+    """Ask every holder until another batch is released or the run ends."""
     return run_ask(run, run.batches.count() + 1)
 
 
 def assert_whole(run: Run) -> None:
-    """Nothing is wrong with what was released, nor with what it cost, computed anew where it can be."""
+    """Check that all releases and their charges are correct, recomputing them if possible."""
     for questions in (neighbours, steps, sampled_steps):
-        questions._question.cache_clear()  # as somebody who looks at it afresh
+        questions._question.cache_clear()  # re-read, as a new process would
     run.refresh_from_db()
     assert [*study_faults(run.study), *release_faults(run)] == []
     for batch in batches_with_votes(run.study):
@@ -126,7 +126,7 @@ def assert_whole(run: Run) -> None:
 
 
 def run_end(run: Run, end: str, commits: Any) -> None:
-    """Cancel a run or let it fail, as ``end`` says, and do what follows the commit."""
+    """Cancel a run or let it fail, depending on ``end``, and run the tasks that the commit sends."""
     with commits(execute=True):
         if end == "cancel":
             run_cancel(run=run, acting_user=user_create("olga"))

@@ -1,4 +1,4 @@
-"""Fixtures of runs."""
+"""Fixtures for runs."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from training.engine import questions
 
 @pytest.fixture
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Releases of runs without noise."""
+    """Make releases of runs exact, without noise."""
     monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
 
 
 @pytest.fixture
 def silenced(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Teachers that were silent in each vote that was held."""
+    """Collect the teachers that cast no vote, for each vote."""
     seen: list[list[int]] = []
     silent = TeachersQuestion.silent
 

@@ -1,4 +1,4 @@
-"""A dozen holders of a table's records, and what they decide in the middle of a run."""
+"""A dozen holders with table records, and the decisions that they make during a run."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ HOLDERS = 12
 
 
 def small_study(**fields: Any) -> Study:
-    """A study of :data:`HOLDERS` people that keeps what was asked, so that it can be replayed."""
+    """Return a study of :data:`HOLDERS` people that stores what was asked, so that it can be replayed."""
     return study_with_table(**{"holders": HOLDERS, "retain_votes": True, **fields})
 
 
 def everybody(study: Study) -> list[DataHolder]:
-    """All holders of a study, in the order in which they were added."""
+    """Return all holders of a study, in the order in which they were added."""
     return list(DataHolder.objects.filter(study=study).order_by("pk"))
 
 
@@ -30,12 +30,12 @@ def decide(who: DataHolder, level: str) -> None:
 
 
 def withdraw(who: DataHolder) -> None:
-    """Take the consent back."""
+    """Withdraw the consent."""
     consent_services.consent_withdraw(holder=who, acting_user=None)
 
 
 def assert_refused(field: str, message: str, **fields: Any) -> None:
-    """A proposal with ``fields`` is refused with ``message`` beside ``field``."""
+    """Check that a proposal with ``fields`` is refused with ``message`` at ``field``."""
     with pytest.raises(ValidationError) as refusal:
         run_draft(small_study(), **fields)
     assert message in str(refusal.value.message_dict[field])

@@ -1,6 +1,6 @@
-"""One small run by each method: what to propose, how far it goes before its first release, and how to forge it.
+"""One small run for each method: what to propose, how to run it up to its first release, and how to forge it.
 
-A new method needs a recipe here; `test_method_contract.py` then checks what every method has to keep.
+A new method needs a recipe here. `test_method_contract.py` then checks the rules for all methods.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from training.methods import IMPLEMENTED, RunMethod, method_by
 from training.models import Batch, Query, Round, Run, RunResult, StudentModel
 from training.services.advance import chunk_train, run_advance, shard_ask, step_of
 
-#: A change of what a run has left, and a part of the fault that verification reports for it.
+#: A change to a finished run, and a part of the fault that verification reports for it.
 Forgery = tuple[Callable[[Run], object], str]
 DENIABLE_CHOICES = {"released": 40, "plausible": 20, "epsilon0": 2.0, "fewest": 2, "most": 3, "values": 4}
 DENIABLE_RUN = SYNTHESIS_RUN | {"variant": Run.Variant.DENIABILITY, "choices": DENIABLE_CHOICES}
@@ -37,15 +37,15 @@ DENIABLE_RUN = SYNTHESIS_RUN | {"variant": Run.Variant.DENIABILITY, "choices": D
 
 @dataclass(frozen=True)
 class Recipe:
-    """A small run by a method.
+    """A small run of a method.
 
     Attributes:
-        fields: what to propose, for `run_like`.
-        otherwise: choices with which the same run is planned otherwise.
-        planned: what the plan has to say of the choices: a path into its JSON, and the value there.
-        forgeries: changes that only this method's releases can have, beside those of `forgeries_of`.
-        shard: name of the class that knows how many holders a shard has; empty where the method has no shards.
-        rehearsed: number of holders of its rehearsals.
+        fields: fields of its proposal, for `run_like`.
+        otherwise: choices that change its plan.
+        planned: what the plan must say about the choices: a path into its JSON, and the value there.
+        forgeries: forgeries that only this method's releases can have, in addition to those of `forgeries_of`.
+        shard: name of the class with the number of holders in a shard; empty if the method has no shards.
+        rehearsed: number of holders in its rehearsals.
         has_people: whether a study with real people may have such runs.
     """
 
@@ -65,19 +65,21 @@ class Recipe:
         return small_study(slug=slug)
 
     def started(self, study: Study, **fields: Any) -> Run:
-        """An approved run of half of every cap."""
+        """Return an approved run that may use half of every cap."""
         return run_like(study, self.fields, **fields)
 
     def answered(self, run: Run) -> Run:
-        """The same run when its people have answered for the first time, and nothing was released."""
+        """Return the same run after its people have answered for the first time, and before anything is released."""
         return run_teach(run) if "teachers" in self.fields["choices"] else attempt(run_begun(run))
 
 
 def finish(run: Run, note: Callable[[Run], object] = lambda run: None, *, times: int = 1) -> Run:
-    """Do what workers would until the run ends, each message ``times`` times; ``note`` looks at the run in between.
+    """Do the work of workers until the run ends, delivering each message ``times`` times.
 
-    Messages about parts of an earlier batch come once more, too, and a step is also taken by a worker that knows the
-    run only as it was before.
+    ``note`` sees the run in between.
+
+    Messages about parts of an earlier batch are repeated, too, and a step is also taken by a worker with an outdated
+    copy of the run.
     """
     sent: list[tuple[Callable[[Any], object], Any]] = []
     for _ in range(100):
@@ -92,14 +94,14 @@ def finish(run: Run, note: Callable[[Run], object] = lambda run: None, *, times:
                 note(Run.objects.get(pk=run.pk))
         step = step_of(stale)
         if times > 1 and step is not None:
-            with suppress(FileNotFoundError):  # of a batch that is released
+            with suppress(FileNotFoundError):  # of a released batch
                 step(stale)
         sent = parts
     raise AssertionError(f"The run does not get on: {run.status}, {run.message}")
 
 
 def released(run: Run) -> list[Any]:
-    """Everything that a run has released, and what it has published."""
+    """Return everything that a run has released and published."""
     files = [arrays_load(name) for name in run.batches.values_list("released", flat=True) if name]
     published = [
         list(each.objects.filter(run=run.pk).values_list("digest", flat=True)) for each in (StudentModel, RunResult)
@@ -112,7 +114,7 @@ def released(run: Run) -> list[Any]:
 
 
 def charged(run: Run) -> dict[int, float]:
-    """What everybody was charged for a run, by id, in μ²."""
+    """Return each holder's charge for a run in μ², by id."""
     spent: dict[int, float] = {}
     for release in Release.objects.filter(run=run.pk, batch__isnull=False).exclude(charges=""):
         charges = charges_of(release)
@@ -127,7 +129,7 @@ def plan_set(run: Run, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def file_change(run: Run, name: str, change: Callable[[np.ndarray], object], batch: int = 1) -> None:
-    """Change an array of what a batch has released, in place."""
+    """Change an array in the file of a released batch."""
     kept = run.batches.get(index=batch).released
     arrays = arrays_load(kept)
     change(arrays[name])
@@ -147,7 +149,7 @@ def label_change(run: Run) -> None:
 
 
 def counts_change(run: Run) -> None:
-    """The label is still that of the largest count."""
+    """Change the counts so that the label still belongs to the largest one."""
     query = run.queries.earliest("pk")
     largest = max(range(3), key=lambda place: query.counts[place])
     counts = [count + (place == largest) for place, count in enumerate(query.counts)]
@@ -159,16 +161,16 @@ def step_size_change(run: Run) -> None:
 
 
 def charges_halve(run: Run) -> None:
-    """The plan says that the run costs less than was charged."""
+    """Make the plan claim a lower cost than was charged."""
     plan_set(run, lambda plan: plan["rounds"][0]["plan"].update(charges=[0.1] * 3))
 
 
 def budget_cut(run: Run) -> None:
-    """The plan says that somebody may spend less than was charged."""
+    """Make the plan claim a smaller budget than was charged."""
     plan_set(run, lambda plan: plan["budgets"][0].update(allowed=1e-3, cap=1e-2))
 
 
-#: What nobody can do to a batch of any method without being found.
+#: Forgeries of a batch that are found for every method.
 FORGERIES: list[Forgery] = [
     (lambda run: run.batches.order_by("index").last().delete(), "is missing"),
     (lambda run: run.batches.order_by("index").update(start=3), "does not follow the batch before it"),

@@ -1,4 +1,4 @@
-"""Small studies and runs: some of the digits that scikit-learn ships, or a table that any learner can read."""
+"""Small studies and runs, with some of the digits that scikit-learn ships or a table that any learner can read."""
 
 from functools import cache
 from typing import Any
@@ -32,7 +32,7 @@ from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_enter
 from training.services.runs import run_propose
 
-#: Two measurements, of which the first tells the class.
+#: Two measurements, the first of which determines the class.
 TABLE = TabularSchema((NumericColumn("length", 0, 1), NumericColumn("width", 0, 1)), ("a", "b", "c"))
 HOLDERS = 260
 POINTS = 40
@@ -47,7 +47,7 @@ def digits() -> Splits:
 
 
 def datasets_import(study: Study) -> dict[str, Dataset]:
-    """Private, public and test digits of ``study``, by kind."""
+    """Import private, public and test digits into ``study``, and return the datasets by kind."""
     splits = digits()
     rows = {"private": splits.private, "public": splits.public, "test": splits.test}
     return {
@@ -57,7 +57,7 @@ def datasets_import(study: Study) -> dict[str, Dataset]:
 
 
 def consents_give(study: Study, levels: str = "HHHAAAALLL") -> None:
-    """Every registered holder consents; ``levels`` are repeated: H, A, L, or - for no decision."""
+    """Let every registered holder consent, repeating ``levels``: H, A, L, or - for no decision."""
     names = {"H": "HIGH", "A": "AVERAGE", "L": "LOW"}
     form = ConsentForm.objects.filter(study=study).latest("version")
     holders = enumerate(study.holders.order_by("pk"))
@@ -66,7 +66,7 @@ def consents_give(study: Study, levels: str = "HHHAAAALLL") -> None:
         for holder, level in chosen:
             consent_choose(holder=holder, level=level, form=form)
         return
-    # As the services record first decisions of people without an account or an address, but all at once.
+    # Equivalent to the services' first decisions of people without an account or address, but in one statement.
     policy = policy_in_force(study)
     with transaction.atomic():
         services.study_lock(study.pk)
@@ -88,7 +88,7 @@ def consents_give(study: Study, levels: str = "HHHAAAALLL") -> None:
 
 @built_once
 def study_with_consents(slug: str = "digits", holders: int = 9, levels: str = "HAL", **fields: Any) -> Study:
-    """A study whose holders, P-0 and so on, have consented; it has no data."""
+    """Return a study without data whose holders, P-0 and so on, have consented."""
     study = study_open(slug, **fields)
     services.holders_register(study=study, pseudonyms=[f"P-{number}" for number in range(holders)])
     consents_give(study, levels)
@@ -97,7 +97,7 @@ def study_with_consents(slug: str = "digits", holders: int = 9, levels: str = "H
 
 @built_once
 def study_with_data(slug: str = "digits", levels: str = "HHHAAAALLL", **fields: Any) -> Study:
-    """A study whose holders have consented, with its three datasets."""
+    """Return a study with three datasets whose holders have consented."""
     study = study_open(slug, **{"delta": 1e-4, **fields})
     datasets_import(study)
     consents_give(study, levels)
@@ -106,7 +106,7 @@ def study_with_data(slug: str = "digits", levels: str = "HHHAAAALLL", **fields: 
 
 
 def head_counts_state(study: Study) -> None:
-    """Enter how many consented at each level as if it were public; plans rest on these numbers."""
+    """Enter the number of people who consented at each level as public; plans are based on these numbers."""
     counted = holders_per_level(study)
     head_counts_enter(
         study=study, acting_user=user_create("olga"), counts={level: counted[level] for level in Level.values}
@@ -114,7 +114,7 @@ def head_counts_state(study: Study) -> None:
 
 
 def table_rows(number: int, holders: list[str] | None = None) -> Rows:
-    """``number`` records of ``TABLE``, the classes in turn; always the same."""
+    """Return ``number`` records of ``TABLE``, with the classes in turn; always the same ones."""
     classes = np.arange(number) % 3
     rng = np.random.default_rng(number)
     x = np.column_stack([0.1 + 0.4 * classes + rng.uniform(-0.05, 0.05, number), rng.uniform(0, 1, number)])
@@ -125,7 +125,7 @@ def table_rows(number: int, holders: list[str] | None = None) -> Rows:
 def study_with_table(
     slug: str = "table", *, levels: str = "HAL", holders: int = 30, records: int = 1, points: int = 12, **fields: Any
 ) -> Study:
-    """A small study on ``TABLE``: each holder owns ``records`` records and has consented as ``levels`` says in turn."""
+    """Return a small study on ``TABLE`` whose holders own ``records`` records each; ``levels`` repeat."""
     study = study_open(slug, **{"delta": 1e-4, **fields})
     owners = [f"p-{place % holders:03}" for place in range(holders * records)]
     for kind, rows in (
@@ -141,7 +141,7 @@ def study_with_table(
 
 @built_once
 def rehearsal_with_table(slug: str = "rehearsal", *, holders: int = 30, points: int = 12) -> Study:
-    """A rehearsal study on ``TABLE``: nobody is asked, each owner has one record."""
+    """Return a rehearsal study on ``TABLE``, in which no one is asked and each owner has one record."""
     study = study_create(slug, delta=1e-4, rehearsal=True)
     owners = [f"p-{place:03}" for place in range(holders)]
     for kind, rows in (
@@ -153,7 +153,7 @@ def rehearsal_with_table(slug: str = "rehearsal", *, holders: int = 30, points: 
     return study
 
 
-#: For run_draft and the like: a run on ``TABLE`` whose costs anybody can work out.
+#: For run_draft and similar functions: a run on ``TABLE`` whose costs are easy to work out.
 TABLE_RUN: dict[str, Any] = {
     "learner_parameters": {},
     "aggregator": {"name": "gnmax", "sigma": 10.0},
@@ -163,11 +163,10 @@ TABLE_RUN: dict[str, Any] = {
 
 
 def run_draft(study: Study, *, proposer: User | None = None, **fields: Any) -> Run:
-    """A draft on the study's datasets, by ``otto``, an operator, by default; ``fields`` override the defaults.
+    """Return a draft on the study's datasets, by default proposed by the operator ``otto``; ``fields`` override it.
 
-    Choices about teachers can be given by their names.
-
-    Nobody approves what they proposed: ``olga``, whose study it is, can approve it.
+    Choices about teachers can be given by name. ``olga``, who created the study, can approve the draft, because nobody
+    may approve their own proposal.
     """
     otto = user_create("otto")
     services.membership_add(study=study, user=otto, role=Role.OPERATOR, acting_user=None)
@@ -189,7 +188,7 @@ def run_draft(study: Study, *, proposer: User | None = None, **fields: Any) -> R
 
 
 def teachers_chosen(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a run with those that are choices about teachers in its ``choices``, or left out of other methods."""
+    """Return the fields of a run with the choices about teachers moved to ``choices``, or removed for other methods."""
     names = {choice.name for choice in Teachers.described()}
     teachers = {name: value for name, value in fields.items() if name in names}
     chosen = {name: value for name, value in fields.items() if name not in names}
@@ -199,7 +198,7 @@ def teachers_chosen(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_planned(run: Run) -> Run:
-    """Do what a worker would until an approval is carried out. Raises PlanError: it failed."""
+    """Do the work of a worker until an approval is carried out. Raises PlanError if it fails."""
     if run.status == Run.Status.PLANNING:
         approvals.run_plan(run)
         run.refresh_from_db()
@@ -209,7 +208,7 @@ def run_planned(run: Run) -> Run:
 
 
 def run_approve(*, run: Run, acting_user: Any, **given: Any) -> Run:
-    """Approve a run, as somebody who becomes an operator if need be; a worker then plans it."""
+    """Approve a run as a user who becomes an operator if necessary, and let a worker plan it."""
     approved = approvals.run_approve(run=run, acting_user=acting_user, **given)
     if not acting_user.has_perm("training.approve_run", run.study):
         services.membership_add(study=run.study, user=acting_user, role=Role.OPERATOR, acting_user=None)
@@ -217,36 +216,36 @@ def run_approve(*, run: Run, acting_user: Any, **given: Any) -> Run:
 
 
 def run_start(study: Study, *, share: float = 1.0, **fields: Any) -> Run:
-    """A run that ``olga`` has approved and no worker has picked up; it may use ``share`` of every cap."""
+    """Return a run approved by ``olga`` that no worker has picked up; it may use ``share`` of every cap."""
     return run_approve(run=run_draft(study, **fields), acting_user=user_create("olga"), share=share)
 
 
 def run_like(study: Study, recipe: dict[str, Any], *, share: float = 0.5, **fields: Any) -> Run:
-    """An approved run of a recipe such as `ASKING_RUN`; ``choices`` adds to those of the recipe."""
+    """Return an approved run of a recipe such as `ASKING_RUN`; ``choices`` are added to the recipe's."""
     chosen = recipe["choices"] | fields.pop("choices", {})
     return run_start(study, share=share, **recipe | fields | {"choices": chosen})
 
 
 def run_begun(run: Run) -> Run:
-    """The same run with its first round open, and nobody asked."""
+    """Return the same run with its first round open, before anyone is asked."""
     assert asking_of(run).open(run)
     run.refresh_from_db()
     return run
 
 
 def run_prepared(run: Run) -> Run:
-    """Do what a worker would until the run's people are shared out over its teachers."""
+    """Do the work of workers until the run's people are assigned to its teachers."""
     pate_teachers.run_prepare(run)
     run.refresh_from_db()
     return run
 
 
-#: Into so many chunks the teachers of a run are cut here: what each costs beside its teachers is most of it.
+#: Number of chunks of a run's teachers in tests. A chunk's fixed cost exceeds that of its teachers.
 CHUNKS = 3
 
 
 def run_teach(run: Run) -> Run:
-    """Do what workers would up to the last teacher; the vote has not begun."""
+    """Do the work of workers up to the last teacher; the vote has not begun."""
     with patch.object(pate_teachers, "CHUNKS", CHUNKS):
         run_advance(run.pk)
     for chunk in run.chunks.exclude(state="done"):
@@ -256,7 +255,7 @@ def run_teach(run: Run) -> Run:
 
 
 def run_finish(run: Run) -> Run:
-    """Do what workers would, one step after the other, until the run ends or waits."""
+    """Do the work of workers, step by step, until the run ends or waits."""
     before: tuple = ()
     while (now := (run.status, run.batches.count(), run.shards.filter(state="done").count())) != before:
         before = now
@@ -267,7 +266,10 @@ def run_finish(run: Run) -> Run:
 
 
 def assert_labels_and_register_agree(run: Run) -> None:
-    """Every query once, every batch released and charged once, to everybody in a teacher what their group owes."""
+    """Check that every query appears once, and that every batch is released and charged once, to each teacher's people.
+
+    Each of them is charged what their group owes.
+    """
     assert sorted(run.queries.values_list("row", flat=True)) == list(range(run.position))
     assert run.queries.filter(label__isnull=False).count() == run.labels
     releases = list(Release.objects.filter(run=run.pk, kind=Release.Kind.LABELS).order_by("batch"))

@@ -1,4 +1,4 @@
-"""An approval is recorded at once and carried out by a worker, whatever happens before its plan is computed."""
+"""An approval is recorded at once and carried out by a worker, even if something happens before it is planned."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db
 
 
 def approved(share: float = 0.5) -> Run:
-    """A run that olga has approved and no worker has planned."""
+    """Return a run that olga has approved and no worker has planned."""
     run = run_approve(run=run_draft(study_with_table(), **TABLE_RUN), acting_user=user_create("olga"), share=share)
     assert (run.status, run.plan, run.approved_by, run.snapshot_at) == ("planning", {}, user_create("olga"), None)
     assert share_free(run.study) == 1
@@ -63,7 +63,7 @@ def _refused(act: Callable[[Run], object]) -> Callable[[Run], None]:
 
 
 def _again(run: Run) -> None:
-    """Take the approval back and let another operator approve it with another share."""
+    """Undo the approval and let another operator approve the run with another share."""
     approval_undo(run=run, acting_user=user_create("olga"))
     run_approve(run=run, acting_user=second_operator(run), share=0.25)
 
@@ -141,7 +141,7 @@ def test_what_happens_while_a_run_is_planned(name: str, monkeypatch: pytest.Monk
 
 def test_an_approval_is_carried_out_once_whatever_dies_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     run = approved()
-    with monkeypatch.context() as broken:  # the database leaves in the middle of the last transaction
+    with monkeypatch.context() as broken:  # the database disconnects during the last transaction
         broken.setattr(approvals, "notify_run_approved", lambda run: (_ for _ in ()).throw(OperationalError))
         run_advance(run.pk)
     run.refresh_from_db()

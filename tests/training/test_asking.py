@@ -1,4 +1,4 @@
-"""Every holder votes: who is heard, what it costs them, and that a batch comes whole, whatever happens beside it."""
+"""Runs in which every holder votes: whose votes are included, what they cost, and atomic batches."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -57,17 +57,17 @@ pytestmark = pytest.mark.django_db
 
 
 def approved_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
-    """A run that has been approved; ``choices`` adds to how holders are asked."""
+    """Return an approved run; ``choices`` are added to those about the vote."""
     return run_like(study, ASKING_RUN, share=share, **fields)
 
 
 def opened(study: Study, **fields: Any) -> Run:
-    """A run that asks, and has not yet begun."""
+    """Return a run that is ready to ask its first batch."""
     return run_begun(approved_run(study, **fields))
 
 
 def begun(study: Study, **fields: Any) -> Run:
-    """A run of which the first batch was asked, and not released."""
+    """Return a run whose first batch was asked and not released."""
     return attempt(opened(study, **fields))
 
 
@@ -80,7 +80,7 @@ def account(who: DataHolder) -> float:
 
 
 def said(run: Run, batch: int, who: DataHolder) -> np.ndarray:
-    """(Q, C) what a holder who has room says to a batch of a round of plain votes, by distances in whole numbers."""
+    """Return the votes (Q, C) of a holder with enough budget in a batch of a plain round, by whole-number distances."""
     first = run.rounds.get(index=0)
     question = neighbours.question_load(first)
     private = records_load(run.private_dataset)
@@ -93,7 +93,7 @@ def said(run: Run, batch: int, who: DataHolder) -> np.ndarray:
         near = ((records - question.queries[at].astype(int)) ** 2).sum(axis=1) <= question.radii[at]
         if near.any():
             share = np.bincount(private["y"][mine][near], minlength=3) / near.sum()
-            votes[place] = np.floor(share * 2**16) / 2**16  # as it is said: in whole parts
+            votes[place] = np.floor(share * 2**16) / 2**16  # the same whole multiples as in votes
     return votes
 
 
@@ -102,7 +102,7 @@ def counts(run: Run, batch: int) -> np.ndarray:
 
 
 def heard(run: Run, batch: int, among: list[DataHolder]) -> None:
-    """These are heard in a batch without noise, each with all they have to say, and nobody else."""
+    """Check that exactly these holders are included in a batch without noise, each with all of their votes."""
     total = sum((said(run, batch, who) for who in among), np.zeros_like(counts(run, batch), dtype=float))
     np.testing.assert_array_equal(counts(run, batch), np.rint(total))
     assert set(charged(run, batch)) == {who.pk for who in among}
@@ -144,7 +144,7 @@ def test_two_rounds_ask_different_points_and_residual_votes_cost_at_most_two() -
 
 
 def test_the_first_of_two_rounds_leaves_the_second_its_half(exact: None) -> None:
-    """Noise so small that everybody runs out of what they may spend in the first round."""
+    """The noise is so small that everybody uses up their budget in the first round."""
     study = small_study()
     run = opened(study, choices={"rounds": 2, "first_queries": 8, "sigma": 6.0, "radius_share": 1.0})
     after = []
@@ -154,7 +154,7 @@ def test_the_first_of_two_rounds_leaves_the_second_its_half(exact: None) -> None
         after.append(balances(study).of(np.array([each.pk for each in everybody(study)])))
     caps = caps_of(consent_snapshot(study).epsilons, study.delta)
     assert (after[0] <= 0.25 * caps).all() and (after[1] <= 0.5 * caps).all()
-    assert after[0] == pytest.approx(0.25 * caps * 36 // 1 / 36), "one vote after the other, as far as they may"
+    assert after[0] == pytest.approx(0.25 * caps * 36 // 1 / 36), "one vote after the other, until the budget is used"
     assert (after[1] >= after[0]).all() and (after[1] > 0.25 * caps).any()
 
 
@@ -224,7 +224,7 @@ def test_who_joins_withdraws_or_returns_in_a_batch_is_heard_as_their_new_choice_
 
 
 def test_holder_whose_consent_ends_is_not_heard_from_the_next_release_on(exact: None, monkeypatch) -> None:
-    """By a day that comes, by a death, by somebody else who answers: as by a withdrawal, and charged nothing more."""
+    """The consent ends by date, death or a new proxy. As after a withdrawal, nothing more is charged."""
     study = small_study()
     year = consent_services.Valid(months=12)
     form_publish(study, texts={"en": "A year."}, valid=year)
@@ -250,16 +250,16 @@ def test_holder_whose_consent_ends_is_not_heard_from_the_next_release_on(exact: 
 
 
 def test_a_lower_level_counts_before_the_release_and_a_higher_one_after(exact: None) -> None:
-    """Noise so small that a limit is felt: at HIGH nobody may say anything, at LOW much."""
+    """The noise is so small that budgets matter: at HIGH nobody can vote, and at LOW people can vote often."""
     study = small_study(levels="LLLLLLLLLLHH")
     head_counts_enter(study=study, acting_user=user_create("olga"), counts={"HIGH": 2, "AVERAGE": 0, "LOW": 10})
     run = begun(study, share=1.0, choices={"sigma": 3.0, "radius_share": 1.0})
     decide(holder(study, 0), "HIGH")
     decide(holder(study, 11), "LOW")
     run = commit(run)
-    assert counts(run, 0).sum() == 4 * 9, "all but the one who has lowered their level, and those at HIGH"
+    assert counts(run, 0).sum() == 4 * 9, "everybody except the person who lowered their level, and those at HIGH"
     assert holder(study, 0).pk not in charged(run, 0), "they have not answered under their new promise"
-    assert charged(run, 0)[holder(study, 11).pk] == 0, "asked under the promise that they had"
+    assert charged(run, 0)[holder(study, 11).pk] == 0, "asked under their former promise"
     run = commit(attempt(run))
     assert charged(run, 1)[holder(study, 0).pk] == 0 < charged(run, 1)[holder(study, 11).pk]
     assert account(holder(study, 11)) <= caps_of(3.0, study.delta)

@@ -1,4 +1,4 @@
-"""Imports of files, on the site and by the command: in whole, or not at all, with all errors in one report."""
+"""Imports on the site and by the command are complete or not made at all, and one report lists all errors."""
 
 import csv
 import gzip
@@ -49,7 +49,7 @@ HEADER = "who,age,sex,back\n"
 GOOD = "ada,50,f,no\n"
 
 Fault = tuple[int | None, str, str]
-"""Row, column, and what its problem says."""
+"""Row, column and a part of the error message."""
 
 
 def npz(**changes: Any) -> bytes:
@@ -85,7 +85,7 @@ def zipped(**members: str) -> bytes:
 
 
 def photographs() -> bytes:
-    """Two images of other sizes, and the table of their classes and holders."""
+    """Return two images of other sizes, and the table of their classes and holders."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, kind, size in (("one.jpg", "JPEG", (90, 60)), ("two.tif", "TIFF", (3, 2))):
@@ -97,7 +97,7 @@ def photographs() -> bytes:
 
 
 WHOLE: None = None
-#: Files of which a fault says that they are not what they have to be; the others say row and column.
+#: Files with an error about the whole file; errors of the others name row and column.
 UNREADABLE: dict[str, tuple[str, bytes, str]] = {
     "UTF-16": ("a.csv", (HEADER + GOOD).encode("utf-16"), "UTF-16"),
     "no rows": ("a.csv", HEADER.encode(), "contains no records"),
@@ -274,10 +274,10 @@ def _text(sentence: Any) -> str:
 
 @pytest.mark.parametrize("work_at", ["draft", pytest.param("check", marks=pytest.mark.exhaustive)])
 def test_a_file_that_takes_all_memory_is_stopped_in_a_process_of_its_own(study, settings, monkeypatch, work_at) -> None:
-    """Columns of 4 GB of text each, in some kilobytes, at the site and at a worker."""
-    monkeypatch.undo()  # of what reads here
+    """Columns contain 4 GB of text each, compressed to some kilobytes; tested at the site and in a worker."""
+    monkeypatch.undo()  # of the reading process
     settings.READER_MEMORY = 250
-    monkeypatch.setattr("learning.formats.isolation._PATIENCE", 1000)  # on a busy machine it waits for the processor
+    monkeypatch.setattr("learning.formats.isolation._PATIENCE", 1000)  # on a busy machine, it waits for the processor
     buffer, columns = io.BytesIO(), dict.fromkeys(("who", "age", "sex", "back"), 1000)
     parquet.write_table(unfolding(**columns), buffer, compression="zstd", store_schema=False)
     assert len(buffer.getvalue()) < 500_000
@@ -313,7 +313,7 @@ def test_sound_files_come_in(study: Study, name: str, content: bytes, schema: di
 
 
 def test_a_name_longer_than_a_file_system_takes_is_cut_and_a_report_is_bounded_and_counts_the_rest(study) -> None:
-    """Of 200 letters that are 400 bytes, Django lets all through."""
+    """Django accepts 200 letters that take 400 bytes."""
     begun = begin(study, "ü" * 196 + ".csv", (HEADER + "ada,x,f,no\n" * 10_001).encode(), TABLE, declared=True)
     assert begun.file.endswith("ü.csv")
     report = work(begun)
@@ -356,7 +356,7 @@ def run(*arguments: Any, **options: Any) -> str:
 
 
 def refused(*arguments: Any, **options: Any) -> str:
-    """The message with which the import is refused; afterwards nothing is left of it."""
+    """Return the message with which the import is refused, after checking that nothing of it remains."""
     before = rows_of_datasets(), Dataset.objects.count(), DataHolder.objects.count()
     with pytest.raises(CommandError) as error:
         run(*arguments, **options)
@@ -415,7 +415,7 @@ def test_all_errors_of_several_files_are_reported_at_once_and_none_is_imported(s
 
 
 def unfolding(**columns: int) -> pa.Table:
-    """Table whose columns have so many times the same text of 4 MB; written without its schema it stays small."""
+    """Return a table whose columns repeat a text of 4 MB; it is written without a schema and stays small."""
     text = pa.array(["a" * 4_000_000])
     return pa.table(
         {name: pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), text) for name, rows in columns.items()}

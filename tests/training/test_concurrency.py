@@ -1,4 +1,4 @@
-"""Many workers and operators at once: nothing is promised twice, started twice, or voted on side by side."""
+"""Many workers and operators at the same time: nothing is promised, started or voted on twice."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -20,13 +20,13 @@ from training.models import Run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both]
 
-#: What the worker is told about mails, which approvals and ends of runs send, too.
+#: Tasks about mails, which approvals and ends of runs also send.
 MAIL = ("mails_deliver",)
 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Messages for the broker: task and id."""
+    """Return the messages sent to the broker, as task and id."""
     given: list[tuple[str, str]] = []
     monkeypatch.setattr(
         current_app._get_current_object(), "send_task", lambda name, ids: given.append((name.split(".")[-1], *ids))
@@ -35,7 +35,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 def at_once(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Begin all ``jobs`` at the same moment, each in a thread of its own; what each returned, or raised."""
+    """Start all ``jobs`` at the same moment, each in a thread, and return what each returned or raised."""
     outcomes: list[Any] = [None] * len(jobs)
     start = threading.Barrier(len(jobs))
 

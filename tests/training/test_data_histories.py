@@ -1,4 +1,4 @@
-"""Random histories of what is learned from: encoders, outcomes, counts and rows, removals, erasures and restores."""
+"""Random histories of data: encoders, outcomes, counts and rows, removals, erasures and restores."""
 
 import random
 import shutil
@@ -52,13 +52,13 @@ SEEDS = [
     pytest.param("images", 3, marks=pytest.mark.exhaustive),
     ("numbers", 2),
 ]
-"""Histories by kind of records; among those of tables and numbers what had ended is forgotten by restores again."""
+"""Histories by kind of records. Those of tables and numbers include restores that forget completed disposals."""
 WORK = 60
-"""Steps after which every run has come to its end."""
+"""Number of steps after which every run has ended."""
 
 
 class History:
-    """A study, and what its operators, stewards, people and workers do in an order drawn by a seed."""
+    """A study whose operators, stewards, people and workers act in an order drawn by a seed."""
 
     def __init__(self, kind: str, seed: int, folder: Path) -> None:
         self.kind, self.random, self.folder = kind, random.Random(f"{kind} {seed}"), folder
@@ -76,12 +76,12 @@ class History:
             self.rows = lambda number, seed: rows_of(kind, number, 100 + seed, folder, holders=False)
         self.done: list[str] = []
         self.levels = {event.holder_id: event.level for event in self.study.consent_events.order_by("pk")}
-        #: What never goes back: charges, each file of them once; what was withdrawn, removed and erased.
+        #: State that never goes back: charges (each charge file once), withdrawals, removals and erasures.
         self.spent, self.charges = Balances.empty(), set[str]()
         self.withheld, self.removed, self.erased = set[str](), set[int](), set[int]()
         self.back_up()
 
-    # --- What is done ---
+    # --- Actions ---
 
     def dataset(self, kind: str) -> Dataset | None:
         return self.one(Dataset.objects.filter(study=self.study, kind=kind, removed_at=None))
@@ -186,7 +186,7 @@ class History:
         self.files_copy("var", "copies")
 
     def restore(self) -> None:
-        """The database is put back to its backup, and files return beside what is there."""
+        """Restore the database from its backup, and put files back that are missing."""
         restore(self.study, self.backup)
         self.files_copy("copies", "var")
 
@@ -194,7 +194,7 @@ class History:
         restore_settle(study=self.study, acting_user=self.olga, given_up=len(acts_lost(self.study).unrecordable))
 
     def files_copy(self, source: str, to: str) -> None:
-        """Copy what is not there of what a backup has; keys are not among it."""
+        """Copy missing files from a backup, which contains no keys."""
         for alias in STORAGES:
             for file in (self.folder / source / alias).rglob("*"):
                 copy = self.folder / to / file.relative_to(self.folder / source)
@@ -219,7 +219,7 @@ class History:
             self.done.append("settle")
 
     def end(self) -> None:
-        """Let workers do what is left."""
+        """Let workers finish."""
         if missing_rows(self.study):
             self.settle()
         for _ in range(WORK):
@@ -229,10 +229,10 @@ class History:
         self.work_once()
         records_erase(self.study.pk)
 
-    # --- What holds ---
+    # --- Invariants ---
 
     def look(self) -> None:
-        """Note what was charged, also of what a restore will forget, and compare it with what was promised."""
+        """Note charges, including those that a restore will forget, and compare them with the promises."""
         for entry in Release.objects.filter(study=self.study).exclude(charges="").exclude(charges__in=self.charges):
             self.charges.add(entry.charges)
             self.spent = self.spent.charged(charges_of(entry))
@@ -242,7 +242,7 @@ class History:
             self.compare()
 
     def compare(self) -> None:
-        """What ended for good has not come back."""
+        """Check that nothing permanently removed has come back."""
         for dataset in Dataset.objects.filter(pk__in=self.removed, study=self.study):
             assert dataset.removed_at is not None, (dataset.name, self.done)
         for model in (StudentModel, RunResult):
@@ -250,7 +250,7 @@ class History:
                 assert given.is_withdrawn, (given, self.done)
 
     def check(self) -> None:
-        """All that was released and charged is what the register says, and what computing it anew gives."""
+        """Check that releases and charges match the register and a recomputation."""
         assert not Run.objects.filter(study=self.study, status__in=Run.ACTIVE).exists(), self.done
         assert not Encoding.objects.filter(encoder__study=self.study).exclude(state="done").exists(), self.done
         assert [fault for check in checks_of(self.study) for fault in check.faults()] == [], self.done

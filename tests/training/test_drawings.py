@@ -1,4 +1,4 @@
-"""Noisy numbers that everybody pays a little for: head counts, and answers to check questions."""
+"""Noisy numbers that everybody is charged a little for: head counts, and answers to check questions."""
 
 import logging
 
@@ -85,7 +85,7 @@ def test_counts_are_the_true_ones_and_gaussian_noise() -> None:
 
 
 def test_a_second_drawing_takes_another_share_and_spares_those_without_consent(study, caplog) -> None:
-    """Plans use the newest one; nothing is logged."""
+    """Plans use the newest head counts, and nothing is logged."""
     draw(study, 1)
     leaver = study.holders.earliest("pk")
     services.consent_withdraw(holder=leaver, acting_user=None)
@@ -118,7 +118,7 @@ def test_public_numbers_charge_nobody_and_take_no_share_and_others_are_refused(s
 
 def test_every_promise_that_may_stand_is_counted_whether_anybody_has_it_or_not(study: Study) -> None:
     policy_approve(study, 0.5, 2.0, 4.0)
-    # Who consented before: 0.5 at once, 2 as before, 3 until they consent anew.
+    # Largest ε of people who consented earlier: 0.5 at once, 2 as before, 3 until they consent again.
     promises = [(promise.level, promise.epsilon, promise.in_force) for promise in drawing_plan(study).promises]
     assert promises == [("HIGH", 0.5, True), ("AVERAGE", 2.0, True), ("LOW", 3.0, False), ("LOW", 4.0, True)]
     draw(study)
@@ -156,7 +156,7 @@ def test_holders_are_charged_by_the_questions_they_answered(study_answers: Study
     release = count(study_answers)
     sigma = drawing_plan(study_answers).sigma
     charged = charges_of(release)
-    assert charged.holders.tolist() == [first.pk, second.pk], "whoever opened nothing pays nothing"
+    assert charged.holders.tolist() == [first.pk, second.pk], "people who opened nothing are charged nothing"
     assert charged.spent == pytest.approx([1 / sigma**2, 1 / (len(KEYS) * sigma**2)])
     assert release.charge == 1 / sigma**2 <= SHARE * float(caps_of(1.0, 1e-4))
     assert release.content["sigma"] == pytest.approx(2 * sigma)
@@ -167,7 +167,7 @@ def test_holders_are_charged_by_the_questions_they_answered(study_answers: Study
 
 
 def test_one_person_changes_what_is_released_by_at_most_what_they_are_charged(study_answers: Study) -> None:
-    """The same noise twice: the squared distance of the two releases, over the variance of the noise, is the charge."""
+    """With the same noise, the squared distance of the two releases, divided by the variance, is the charge."""
     holder = study_answers.holders.earliest("pk")
     without = count(study_answers, 5).content
     for mask in (0b1111, 0b0110, 0b1000):
@@ -232,7 +232,7 @@ def test_without_a_free_share_nothing_is_counted_or_cleared() -> None:
 
 def test_the_question_that_was_answered_worst_comes_first() -> None:
     study_answers = study_of_many(120)
-    assert answers_sigma(study_answers) < 20, "so that people stand out"
+    assert answers_sigma(study_answers) < 20, "so that the signal exceeds the noise"
     for place, holder in enumerate(study_answers.holders.order_by("pk")):
         answer(holder, ALL, 0b1010 | (0b0001 if place % 2 else 0))
     count(study_answers, 3)
@@ -258,7 +258,7 @@ def test_the_interval_holds_the_true_share_as_often_as_it_says(share: float) -> 
 
 
 def study_of_many(holders: int) -> Study:
-    """A study whose promises are so weak that a count of its holders stands out of the noise."""
+    """Return a study with promises so weak that the count of its holders exceeds the noise."""
     study = study_create("many", delta=0.01)
     form_publish(study)
     policy_approve(study, 5.0, 6.0, 7.0)

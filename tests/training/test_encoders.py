@@ -1,4 +1,4 @@
-"""Encoders in a study: they encode records once, runs learn from the vectors, and what erases a record erases these."""
+"""Encoders encode a study's records once, runs learn from the vectors, and erasing a record erases its vectors."""
 
 from datetime import timedelta
 
@@ -38,7 +38,7 @@ SCHEMA = ImageSchema(8, 8, 3, ("red", "blue"))
 
 
 def images(number: int, seed: int, holders: list[str] | None = None) -> Rows:
-    """Images that are rather red or rather blue, in bytes."""
+    """Return reddish and bluish images, in bytes."""
     rng = np.random.default_rng(seed)
     classes = np.arange(number) % 2
     x = rng.integers(0, 120, (number, 8, 8, 3))
@@ -48,7 +48,7 @@ def images(number: int, seed: int, holders: list[str] | None = None) -> Rows:
 
 @built_once
 def study_of(kind: str = "images") -> Study:
-    """A study of 30 holders with private, public and test records: images, or messages."""
+    """Return a study of 30 holders with private, public and test records, either images or messages."""
     schema, rows = (SCHEMA, images) if kind == "images" else (MESSAGES, messages)
     study = study_open(kind, delta=1e-4, retain_votes=True)
     parts = {"private": rows(30, 1, [f"p-{n:02}" for n in range(30)]), "public": rows(80, 2), "test": rows(40, 3)}
@@ -67,7 +67,7 @@ def registered(study: Study, **fields) -> Encoder:
 
 
 def work() -> None:
-    """Do what workers would with everything that is to be encoded."""
+    """Do the work of workers until everything is encoded."""
     for encoding in Encoding.objects.filter(state="waiting"):
         encoding_work(encoding.pk)
 
@@ -83,7 +83,7 @@ def test_a_run_learns_from_vectors_and_its_file_takes_an_image():
         encoding_work(each.pk)
     request = chosen | {"sigma": 1.0, "steps": 6, "publish": "model"}
     run = run_finish(run_like(study, fields, choices=request, share=0.9))
-    assert run.status == "approved", "nothing is told of the private records: the run waits for them"
+    assert run.status == "approved", "nothing about private records is revealed: the run waits for them"
     work()
     private = study.datasets.get(kind="private")
     arrays, key = records_load(private), records_key(encoder.digest)
@@ -98,7 +98,7 @@ def test_a_run_learns_from_vectors_and_its_file_takes_an_image():
     encoder_withdraw(encoder=encoder, reason="Its licence ended.", acting_user=olga)
     with pytest.raises(ValidationError, match="does not have this encoder"):
         run_draft(study, **fields | {"choices": fields["choices"] | chosen})
-    assert list(replay_faults(run.batches.first())) == [] and key in stored(study), "what was learned stays checkable"
+    assert list(replay_faults(run.batches.first())) == [] and key in stored(study), "its models can still be checked"
     later = dataset_import(study=study, name="later", kind="public", rows=images(10, 5), schema=SCHEMA)
     assert not later.encodings.exists()
     rows = images(6, 9).x.astype(np.float32) / np.float32(255)
@@ -133,7 +133,7 @@ def test_erased_removed_and_later_records_are_encoded_as_they_are():
     dataset_remove(dataset=study.datasets.get(kind="test"), reason="Wrong file.", acting_user=olga)
     work()
     states = set(Encoding.objects.values_list("dataset__name", "state"))
-    assert states == {("private", "done"), ("alone", "done"), ("public", "done")}, "nobody waits for what was removed"
+    assert states == {("private", "done"), ("alone", "done"), ("public", "done")}, "nothing waits for a removed dataset"
     key, gone = records_key(encoder.digest), DataHolder.objects.filter(study=study, erased_at=None).earliest("pk")
     assert records_load(Dataset.objects.get(pk=alone.pk))[key].shape == (0, encoder.width)
     before = records_load(study.datasets.get(name="private"))
@@ -149,7 +149,7 @@ def test_erased_removed_and_later_records_are_encoded_as_they_are():
     registered(study, name="better")
     for each in [*Encoding.objects.exclude(encoder=encoder), *old]:
         encoding_work(each.pk)
-    assert key in records_load(Dataset.objects.get(pk=later.pk)), "the same file keeps its vectors under another name"
+    assert key in records_load(Dataset.objects.get(pk=later.pk)), "the same file keeps its vectors"
     assert not Encoding.objects.filter(encoder=encoder).exists()
 
 
@@ -172,7 +172,7 @@ def test_a_private_record_on_which_the_encoder_fails_has_zeros_and_the_others_wh
 
 
 def test_an_encoder_whose_vectors_depend_on_other_records_does_not_encode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For private datasets, too, the check looks at nobody's records; what failed is tried again after an hour."""
+    """The check uses no private records, even for private datasets. A failed encoding is tried again after an hour."""
     study, encode = study_of(), EncoderProcess.encode
     registered(study)
     seen: list[np.ndarray] = []
@@ -237,7 +237,7 @@ def test_unusable_encoders_are_not_registered():
 
 
 def stored(study: Study) -> set[str]:
-    """Names of all arrays of the study's datasets."""
+    """Return the names of all arrays of the study's datasets."""
     return {name for dataset in study.datasets.all() for name in records_load(dataset)}
 
 
@@ -264,7 +264,7 @@ def test_an_encoder_that_no_run_learned_from_goes_with_its_vectors(django_captur
     assert (row.kind, row.subject, row.reason, row.recorded_by) == ("encoder", "small", "Wrong.", olga)
     with pytest.raises(ValidationError, match="does not have this encoder"):
         run_draft(study, **fields)
-    assert not list(change_faults(study)), "the record of changes has it"
+    assert not list(change_faults(study)), "the record of changes contains it"
     again = registered(study, source="looked at again")
     work()
     assert again.pk != encoder.pk and records_key(again.digest) in stored(study)

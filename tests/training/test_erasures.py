@@ -1,4 +1,4 @@
-"""Records are erased where they lie, when their holder asks for it or their last day is over; accounts are not."""
+"""Stored records are erased when their holder requests it or after their last day; accounts are kept."""
 
 import shutil
 from collections.abc import Callable
@@ -59,7 +59,7 @@ SCAN = b"%PDF-1.7 a letter"
 
 @pytest.fixture(autouse=True)
 def _no_scans_of_other_tests() -> None:
-    """Studies of different tests have the same numbers, and files outlive a test's database."""
+    """Delete other tests' scans: studies of different tests have the same ids, and files outlive a test's database."""
     shutil.rmtree(settings.PRIVATE_DIR / "evidence", ignore_errors=True)
 
 
@@ -72,20 +72,20 @@ def private(study: Study) -> Dataset:
 
 
 def files(folder: str = "") -> set[str]:
-    """Every file in private storage under ``folder``."""
+    """Return every file in private storage under ``folder``."""
     root = settings.PRIVATE_DIR
     return {str(path.relative_to(root)) for path in (root / folder).rglob("*") if path.is_file()}
 
 
 def scan_add(study: Study, pseudonym: str, level: str = "HIGH") -> str:
-    """The first decision of a holder, on paper, whose scan is kept; returns its digest."""
+    """Record the first decision of a holder on paper with a scan, and return the scan's digest."""
     row = PaperConsent(1, pseudonym, level, 1, timezone.now().date(), "letter.pdf")
     paper_consents_record(study=study, consents=[row], scans={"letter.pdf": SCAN}, acting_user=user_create("steward"))
     return ConsentEvent.objects.get(holder__study=study, holder__pseudonym=pseudonym).evidence
 
 
 def withdraw(holder: DataHolder, commits: Commits, *, keep: bool = False) -> None:
-    """Withdraw, and do what the worker is sent for."""
+    """Withdraw, and run the tasks that this sends."""
     with commits(execute=True):
         services.consent_withdraw(holder=holder, acting_user=None, keep=keep)
     with commits(execute=True):
@@ -127,7 +127,7 @@ def test_a_withdrawal_erases_rows_scans_and_name_and_leaves_the_account(django_c
 
 
 def everything_stored() -> str:
-    """Every value of every table, as text."""
+    """Return every value of every table, as text."""
     with connection.cursor() as cursor:
         stored = []
         for table in connection.introspection.table_names(cursor):
@@ -156,7 +156,7 @@ def test_holder_decides_on_erasure_and_a_new_consent_keeps_what_is_left(django_c
     with pytest.raises(ValidationError, match="Withdraw first"):
         erasure_ask(holder=third, acting_user=None)
     assert erasure_ask(holder=first, acting_user=None)
-    assert not erasure_ask(holder=first, acting_user=None), "asked for once is enough"
+    assert not erasure_ask(holder=first, acting_user=None), "one request is enough"
     consent_choose(holder=first, level="LOW", form=ConsentForm.objects.get(study=study))
     assert records_erase(study.pk) == 0
     assert first.pk in owners_of(private(study))
@@ -192,14 +192,14 @@ def test_returning_holder_keeps_their_account(django_capture_on_commit_callbacks
     ids=["votes", "unanswered votes", "samples"],
 )
 def test_records_erased_between_a_batch_and_its_release(kind, answered, django_capture_on_commit_callbacks) -> None:
-    """And a late worker leaves no coordinates of whoever has left."""
+    """A late worker does not leave coordinates of people who have withdrawn."""
     study = small_study()
     run = run_start(study, share=0.5, **kind)
     if answered:
         run = run_ask(run, 1)
     else:
         run_advance(run.pk)
-    assert are_shards_done(run) == answered and run.shards.exists(), "a batch is under way"
+    assert are_shards_done(run) == answered and run.shards.exists(), "a batch is in progress"
 
     def coordinates() -> dict[str, dict[str, np.ndarray]]:
         return {name: arrays_load(name) for name in files(f"runs/{run.pk}") if "coordinates" in name}

@@ -1,4 +1,4 @@
-"""From draft to the end: what is refused, what is repeated, what is left behind."""
+"""Runs from draft to end: refused proposals, repeated steps, and what remains."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -59,7 +59,7 @@ def files(run: Run) -> list[str]:
 
 
 def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
-    """Reasons why a proposal is refused, by field; nothing is left of it."""
+    """Return the reasons why a proposal is refused, by field, after checking that nothing of it remains."""
     with pytest.raises(ValidationError) as refused:
         run_draft(study, **TABLE_RUN | fields)
     assert not Run.objects.exists()
@@ -169,7 +169,7 @@ def test_a_run_can_be_cancelled_until_it_ends(reach, django_capture_on_commit_ca
     with django_capture_on_commit_callbacks(execute=True):
         run_commands.run_cancel(run=run, acting_user=user_create("olga"))
     used = shares(run.study)[run.pk].used if before.approved_at else 0
-    # Whatever still comes for it does nothing.
+    # Messages for the deleted run have no effect.
     advance.run_advance(run.pk)
     for chunk in run.chunks.all():
         advance.chunk_train(chunk.pk)
@@ -180,7 +180,7 @@ def test_a_run_can_be_cancelled_until_it_ends(reach, django_capture_on_commit_ca
     assert (run.status, run.message) == (Run.Status.CANCELLED, "An operator has cancelled the run.")
     assert run.ended_at and run.forgotten_at and files(run) == []
     assert share_free(run.study) == pytest.approx(1 - used)
-    assert (used > 0) == (run.labels > 0), "what was not needed is free again"
+    assert (used > 0) == (run.labels > 0), "the unused share is free again"
     assert (run.labels, run.position, Release.objects.count()) == (before.labels, before.position, entries)
 
 
@@ -198,7 +198,7 @@ def test_a_run_that_has_ended_keeps_nothing_secret_and_stays_as_it_ended() -> No
 
 
 def test_feedback_on_a_proposal_ignores_private_records() -> None:
-    """Neither a class that no record has, nor more teachers than holders: consents and records would be told."""
+    """A class without records and too many teachers are accepted, because errors would reveal consents and records."""
     study = study_open("unseen", delta=1e-4)
     rows = table_rows(30, [f"p{place % 3}" for place in range(30)])
     assert rows.y is not None
@@ -288,11 +288,11 @@ def test_an_unexpected_error_ends_a_run_without_details_and_a_busy_storage_does_
 
 def test_the_sweep_sends_a_quiet_run_once_and_takes_it_from_a_dead_worker() -> None:
     def silence(**fields: Any) -> None:
-        """As if whoever works on the run had been dead for an hour."""
+        """Make it look as if the run's worker died an hour ago."""
         Run.objects.filter(pk=run.pk).update(heartbeat=timezone.now() - timedelta(hours=1), **fields)
 
     run = to_training(study_with_table())
-    assert advance.runs_sweep() == [], "it was heard from a moment ago"
+    assert advance.runs_sweep() == [], "its last sign of life was a moment ago"
     silence()
     chunks = run.chunks.filter(pk=run.chunks.filter(state="pending").earliest("start").pk)
     chunks.update(claimed_by="alive", heartbeat=timezone.now(), state="running")

@@ -1,4 +1,4 @@
-"""What every method of learning has to keep, for each of `training.methods.IMPLEMENTED` by its recipe."""
+"""Rules for every learning method, tested with the recipe of each of `training.methods.IMPLEMENTED`."""
 
 from copy import deepcopy
 from typing import Any
@@ -40,12 +40,12 @@ def _few_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 of_people = pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.has_people])
 
 
-#: Those that share their engine with one that is tested each time.
+#: Methods whose engine is also used by a method that is always tested.
 AT_NIGHT = ("steps", "steps without public points", "synthesis", "teachers that release counts")
 
 
 def each_engine(*, rehearsed: bool = False) -> pytest.MarkDecorator:
-    """The methods of people, or all that can be rehearsed, for every suite where they have an engine of their own."""
+    """Return the methods for people, or all that can be rehearsed; the always-tested suite has one for each engine."""
     return pytest.mark.parametrize(
         "name",
         [
@@ -58,14 +58,14 @@ def each_engine(*, rehearsed: bool = False) -> pytest.MarkDecorator:
 
 @built_once
 def finished(name: str) -> Run:
-    """A run that has ended as it should, with every message delivered twice."""
+    """Return a run that ended as it should, with every message delivered twice."""
     recipe = RECIPES[name]
     return finish(recipe.started(recipe.study()), times=2)
 
 
 @of_people
 def test_messages_that_come_twice_release_and_charge_once(name: str) -> None:
-    """Every batch has one release, whose charges computed anew are the same, and nobody pays more than was promised."""
+    """Every batch has one release, recomputed charges are the same, and nobody is charged too much."""
     run = finished(name)
     assert run.status == Run.Status.FINISHED, run.message
     assert_whole(run)
@@ -109,7 +109,7 @@ def test_a_batch_whose_commit_fails_leaves_neither_release_nor_charge(name, monk
 
 @each_engine(rehearsed=True)
 def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second time messages come twice, and holders are asked in several shards, where the method has shards."""
+    """In the second run, messages are delivered twice and, if the method has shards, holders are in several shards."""
     recipe = RECIPES[name]
     study, reports = rehearsal_with_table(holders=recipe.rehearsed), []
     another = [] if recipe.has_people else [(8, 1)]  # noise for people is drawn in one place for all methods
@@ -127,7 +127,7 @@ def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody(name: str, mo
 
 
 def test_each_batch_of_each_rehearsal_has_noise_of_its_own() -> None:
-    """And none of another seed; where real people take part, nobody can repeat it."""
+    """With another seed, the noise differs. If real people take part, nobody can repeat it."""
     runs = [
         Mock(rehearsal=True, seed=seed, **{"batches.count.return_value": batch}) for seed, batch in np.ndindex(4, 4)
     ]
@@ -137,7 +137,7 @@ def test_each_batch_of_each_rehearsal_has_noise_of_its_own() -> None:
 
 @each_engine()
 def test_who_withdraws_before_a_release_is_as_one_who_never_took_part(name, monkeypatch) -> None:
-    """Without noise, and with the same lots, a run that began without them releases the same and charges the same."""
+    """Without noise and with the same random draws, a run that began without them has the same releases and charges."""
     monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     monkeypatch.setattr(pate_teachers, "token_bytes", lambda size: b"k" * size)
     recipe = RECIPES[name]
@@ -157,7 +157,7 @@ def test_who_withdraws_before_a_release_is_as_one_who_never_took_part(name, monk
     with_them, left, without = reports
     assert gone.pk in with_them[1] and gone.pk not in left[1]
     assert left[0] == without[0] and left[1] == pytest.approx(without[1], rel=1e-9)
-    assert with_them[0] != left[0] or name.startswith("teachers"), "else this test shows nothing of what is released"
+    assert with_them[0] != left[0] or name.startswith("teachers"), "otherwise this test shows nothing about releases"
 
 
 @each_engine()
@@ -178,7 +178,7 @@ def test_forgeries_of_a_batch_are_found(name: str) -> None:
 
 
 def files_of(run: Run) -> list[str]:
-    """Files of what was released, and of who was asked."""
+    """Return the files of releases and of people who were asked."""
     return [each for names in run.batches.values_list("released", "attempt") for each in names if each]
 
 
@@ -195,7 +195,7 @@ def test_charges_that_records_do_not_explain_are_found_by_the_replay(name: str) 
         arrays_save(charges, **arrays | wrong)
         assert any(fault in line for line in replay_faults(batch)), fault
     arrays_save(charges, **arrays)
-    if batch.attempt:  # of teachers the assignment says it
+    if batch.attempt:  # for teachers, the assignment says it
         arrays = arrays_load(batch.attempt)
         for wrong, fault in (
             ({"cap": arrays["cap"][::-1]}, "differ from its cost"),
@@ -249,7 +249,7 @@ def test_what_a_run_says_tells_nothing_of_its_people(name, monkeypatch, django_c
         with django_capture_on_commit_callbacks(execute=True):
             run = finish(run, look)
         assert run.status == Run.Status.FINISHED, run.message
-        # Which model won, and so whether a student is assessed, follows from what was released.
+        # Which model won, and so whether a student is assessed, follows from the releases.
         tasks = {each for each in sent if each[0] != "training.tasks.student_learn"}
         reports.append((seen, sorted(tasks), run.spent))
     assert reports[0] == reports[1]

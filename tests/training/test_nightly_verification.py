@@ -1,4 +1,4 @@
-"""Verification every night: what it finds is kept, counted, mailed and shown, and so is that it did not run."""
+"""Nightly verification: faults are stored, counted, mailed and shown, and so is a missing verification."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -54,7 +54,7 @@ def metric(settings: Any) -> Callable[[str], float]:
 
 
 def row_edit(study: Study) -> None:
-    """Change a recorded decision behind the triggers' back."""
+    """Change a recorded decision in spite of the triggers."""
     triggers_remove(connection)
     event = ConsentEvent.chain(study.pk).first()
     with connection.cursor() as cursor:
@@ -62,7 +62,7 @@ def row_edit(study: Study) -> None:
 
 
 def mailed() -> dict[str, str]:
-    """Texts of the mails that are delivered now, by who gets them."""
+    """Return the texts of all mails that are delivered now, by recipient."""
     outbox.outbox.clear()
     mails_deliver()
     return {message.to[0].partition("@")[0]: f"{message.subject}\n{message.body}" for message in outbox.outbox}
@@ -109,17 +109,17 @@ def test_a_planted_fault_leads_to_a_row_a_metric_mails_and_banners(study, metric
 
     night_before(study)
     studies_verify()
-    assert set(mailed()) == {"auditor", "committee", "chair"}, "every night until it is found no more"
+    assert set(mailed()) == {"auditor", "committee", "chair"}, "every night until the fault is gone"
 
 
 def night_before(study: Study) -> None:
-    """Let the last verification be a day ago."""
+    """Make the last verification a day old."""
     day_ago = timezone.now() - timedelta(days=1)
     Verification.objects.filter(study=study).update(verified_at=day_ago, claimed_at=day_ago)
 
 
 def test_deciders_never_see_a_holders_choice(study, metric, monkeypatch) -> None:
-    """An erasure that was asked for and not done is a fault that follows from one person's choice."""
+    """An erasure that was requested but not done is a fault that follows from one person's choice."""
     consent_withdraw(holder=study.holders.first(), acting_user=None)
     monkeypatch.setattr("training.verification.LONGEST_WAIT", timedelta(0))
     mailed()
@@ -136,7 +136,7 @@ def test_deciders_never_see_a_holders_choice(study, metric, monkeypatch) -> None
 
 def test_rows_without_a_study_are_verified_too(study: Study, metric: Callable[[str], float]) -> None:
     factories.user_create("eve")
-    User.objects.filter(username="eve").update(is_superuser=True)  # past the services
+    User.objects.filter(username="eve").update(is_superuser=True)  # without the services
     studies_verify()
     assert Verification.objects.get(study=None).faults > 0 and Verification.objects.get(study=study).faults == 0
     assert metric("ipate_studies_faulty") == 1 and state() == "fault found"

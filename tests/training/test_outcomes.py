@@ -1,4 +1,4 @@
-"""Numbers, times and labels, from the import of a file to the model that predicts; classes alone where nothing else."""
+"""Numbers, times and labels, from importing a file to the model's predictions; some features support only classes."""
 
 import html
 import re
@@ -78,7 +78,7 @@ def document(kind: str) -> dict[str, Any]:
 
 
 def lines(kind: str, number: int, seed: int) -> list[str]:
-    """A file whose first measurement says nearly everything."""
+    """Return a file whose first measurement determines nearly everything."""
     rng = np.random.default_rng(seed)
     length, width = rng.random((2, number))
     answers: dict[str, Callable[[float, float], str]] = {
@@ -102,7 +102,7 @@ def rows_of(kind: str, number: int, seed: int, folder: Path, **fields: bool) -> 
 
 @built_once
 def study_of(kind: str, folder: str = "") -> Study:
-    """A study of 120 people, whose files are written in ``folder``, or in one that is deleted."""
+    """Return a study of 120 people, with its files in ``folder`` or in a temporary one."""
     study, schema = study_open(kind, delta=1e-4, retain_votes=True), schema_from_json(document(kind))
     with TemporaryDirectory() as temporary:
         at = Path(folder or temporary)
@@ -118,7 +118,7 @@ def study_of(kind: str, folder: str = "") -> Study:
 
 
 def learned(study: Study, **fields: Any) -> Run:
-    """A run without noise that has ended."""
+    """Return a run without noise that has ended."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(questions, "noise_of", lambda run: NoNoise())
         run = run_finish(run_start(study, **RUN | fields))
@@ -145,7 +145,7 @@ def test_a_run_is_learned_checked_published_and_told(run: Run) -> None:
     kind, student = run.study.slug, run.student
     assert run.position == 20
     assert_whole(run)
-    assert student is not None, "it is better than whoever knows nothing"
+    assert student is not None, "it is better than an uninformed guess"
     card = student.card
     assert (card["target"], card["classes"], card["fairness"]) == (run.schema["target"], [], None)
     deciding = card["evaluation"]["measures"][0]
@@ -171,7 +171,7 @@ def test_the_site_and_the_file_say_the_same(run: Run) -> None:
     match run.study.slug:
         case "numbers":
             assert (values[:, 1] <= values[:, 0]).all() and (values[:, 0] <= values[:, 2]).all()
-            assert served["predictions"][0] > served["predictions"][1]  # shrunk, as the noise of the plan has it
+            assert served["predictions"][0] > served["predictions"][1]  # shrunk by the plan's noise
         case "times":
             assert (np.diff(values, axis=1) <= 0).all() and values[0, 1] < values[1, 1]
         case _:
@@ -216,7 +216,7 @@ def test_what_does_not_learn_an_outcome_is_refused_when_proposed(study: Study) -
 @pytest.mark.parametrize("study", ["numbers"], indirect=True)
 @override_settings(LEAST_TEST_POINTS=100)
 def test_a_model_that_knows_nothing_is_not_published(study: Study, tmp_path: Path) -> None:
-    """Test records whose answers are others'."""
+    """The test records have the answers of other people."""
     rows = rows_of(study.slug, 150, 3, tmp_path, holders=False)
     mixed = Rows(rows.x[::-1].copy(), rows.y)
     schema = schema_from_json(document(study.slug))
@@ -302,7 +302,7 @@ def test_eight_labels_are_learned_without_a_student(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("run", ["times"], indirect=True)
 def test_every_number_of_a_card_follows_from_the_file_and_the_test_data(run: Run, tmp_path: Path) -> None:
-    """By the scripts of the documents, which have their own formulas."""
+    """The scripts in the documents have independent formulas."""
     kind = run.study.slug
     document = (Path(settings.BASE_DIR) / "docs" / "outcomes.md").read_text()
     scripts = re.findall(r"```python\n(.*?)```", document, re.DOTALL)

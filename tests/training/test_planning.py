@@ -1,4 +1,4 @@
-"""Plans of runs, which are functions of what is public, and one forecast on every way in."""
+"""Plans of runs, which depend only on public information, and the same forecast on pages, API and commands."""
 
 import json
 from dataclasses import replace
@@ -172,7 +172,7 @@ def study() -> Study:
 
 
 def planned(run: Run, **options: Any) -> dict[str, Any]:
-    """Output of the command."""
+    """Return the output of the command."""
     out = StringIO()
     call_command("run_plan", str(run.pk), "--json", stdout=out, **options)
     return json.loads(out.getvalue())
@@ -203,10 +203,10 @@ def test_page_api_and_command_tell_the_same_and_a_share_that_nobody_names_is_not
     assert as_("ada").get(f"/api/v1/runs/{run.pk}/plan").status_code == 409
     run_planned(Run.objects.get(pk=run.pk))
     answer = as_("ada").get(f"/api/v1/runs/{run.pk}/plan?share=0.5").json()
-    assert set(answer["notes"]) < set(record["notes"]) and answer["share"] == 0.25, "the plan that it keeps"
+    assert set(answer["notes"]) < set(record["notes"]) and answer["share"] == 0.25, "the stored plan"
     assert share_free(study) == pytest.approx(0.75)
     run_start(study, share=0.7, **TABLE_RUN)
-    assert suggested_share(study) == pytest.approx(0.05), "what is free, where that is less"
+    assert suggested_share(study) == pytest.approx(0.05), "the free share, if that is less"
     assert suggested_share(rehearsal_with_table()) == 1.0
 
 
@@ -239,7 +239,7 @@ def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement
 
 @pytest.mark.exhaustive
 def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
-    """Of several numbers of teachers, with labels and with counts, the most that are about as good as the best."""
+    """Of several numbers of teachers, with labels and with counts, it chooses the largest good one."""
     study = study_with_table(holders=90, points=60)
     run = run_draft(study, **TABLE_RUN | {"teachers": None, "aggregator": None, "learner": "logistic_regression"})
     plan = teachers_plan(run, 0.9)
@@ -253,18 +253,18 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     ]
     assert taken.right >= best - 0.02 and plan.forecasts[-1] == taken.forecast
     assert all(each.right < best - 0.02 for each in plan.compared if each.teachers > taken.teachers)
-    for each in plan.compared:  # counts get as much noise as lets all points be asked, and hardly more
+    for each in plan.compared:  # counts get little more noise than is needed to ask about all points
         assert each.releases == "labels" or (1 / each.charge * 1.001 > 59 and each.queries == 60)
     document = planned(run, share=0.9)
     assert [each["right"] for each in document["compared"]] == [each.right for each in plan.compared]
     assert any("The plan uses" in note for note in document["notes"])
     page = as_("olga").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
     assert "Options compared by the plan" in page
-    assert len(method_of(run).tiles(run)) == 3, "pages show it, too, though its choices name no vote"
+    assert len(method_of(run).tiles(run)) == 3, "pages show it, too, although its choices name no vote"
     named = teachers_plan(run_draft(study, **TABLE_RUN | {"title": "Named", "teachers": 6, "aggregator": None}), 0.9)
     assert 6 in {each.teachers for each in named.compared} and named.plan.teachers == 6
     for number, each in ((plan.plan.teachers, plan), (plan.plan.teachers, named)):
-        assert [other.teachers for other in each.compared if other.is_suggested] == [number], "whatever is named"
+        assert [other.teachers for other in each.compared if other.is_suggested] == [number], "for any number"
     (right, _), cost = plan_charts(plan)[0], plan_charts(named)[1][1]
     assert right == "Points for which the student is expected to learn the right answer"
     assert [series.name for series in cost.series] == ["noisy counts", "labels", "this plan", "suggested"]
@@ -302,7 +302,7 @@ def test_every_method_forecasts_in_one_form_and_is_held_against_what_came(recipe
 
 
 def _is_one_outlook(run: Run, recipe: dict[str, Any], document: dict[str, Any]) -> None:
-    """The plan before approval, the run after its end and its page tell the same of what it gives and costs."""
+    """Check that the plan, the finished run and its page agree on what the run gives and costs."""
     expected = document["outlook"]
     came, kept = expected["result"], {name: value for name, value in expected.items() if name != "result"}
     head = document["forecasts"][-1]

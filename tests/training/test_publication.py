@@ -1,4 +1,4 @@
-"""Which models are published and withdrawn, thresholds, and a card that is computed anew."""
+"""Which models are published and withdrawn, thresholds, and recomputing a card."""
 
 import csv
 import re
@@ -65,7 +65,7 @@ def finished(**fields: object) -> Run:
 
 
 def test_a_useless_model_needs_a_person_and_a_reason_to_publish(settings: Any) -> None:
-    """Too few test points to say that it is any use."""
+    """There are too few test points to show that the model is useful."""
     settings.LEAST_TEST_POINTS = 1000
     run = finished(wanted_labels=10)
     assert run.student is None and run.students.count() == 1
@@ -107,7 +107,7 @@ def test_only_a_useful_and_well_tested_model_is_published_automatically(settings
 
 
 def study_of_chance() -> Study:
-    """160 people of three classes, of which their records tell a little; 400 points for the test."""
+    """Return 160 people of three classes with weakly informative records, and 400 test points."""
     study = study_open("chance", delta=1e-4)
     for seed, (kind, number) in enumerate((("private", 160), ("public", 150), ("test", 400))):
         rng = np.random.default_rng(seed)
@@ -124,9 +124,9 @@ def study_of_chance() -> Study:
 
 @pytest.mark.exhaustive
 def test_an_over_confident_run_publishes_probabilities_that_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a small ridge the steps follow their noise, and the weights are so sure of it that they are worse than none.
+    """With a small ridge, the steps fit their noise, and the weights become overconfident.
 
-    Their loss is above that of whoever says the classes' shares of everybody; what is published is below.
+    Their loss is above that of always predicting the class shares; that of the published model is below.
     """
     monkeypatch.setattr(questions, "noise_of", lambda run: SimulationNoise(1))
     run = run_finish(run_start(study_of_chance(), **STEPS_RUN | {"choices": {"ridge": 2.0}, "batch_size": 60}))
@@ -143,7 +143,7 @@ def test_an_over_confident_run_publishes_probabilities_that_hold(monkeypatch: py
     assert losses(before, truth).mean() > base + 0.1 > base - 0.02 > losses(after, truth).mean()
     evaluation, sure = model.card["evaluation"], calibration(before, truth)[0].value
     assert evaluation["log_loss"] < evaluation["base_log_loss"] and evaluation["calibration_error"] < 0.6 * sure
-    assert before.max(axis=1).mean() > evaluation["accuracy"] + 0.15, "or it was not too sure"
+    assert before.max(axis=1).mean() > evaluation["accuracy"] + 0.15, "or it was not overconfident"
     assert abs(evaluation["confidence"] - evaluation["accuracy"]) < 0.1
 
 
@@ -215,7 +215,7 @@ def test_every_number_of_a_card_follows_from_the_file_and_the_test_data(fields: 
     assert "area:" in result
     model_threshold_set(run=run, acting_user=user_create("olga"), class_name="b", missed=9.0, false_alarm=1.0)
     run.refresh_from_db()
-    assert card_computed(run, tmp_path).startswith(result), "a threshold leaves probabilities as they are"
+    assert card_computed(run, tmp_path).startswith(result), "a threshold does not change probabilities"
     run.student.card["threshold"]["evaluation"]["sensitivity"] = 0.123
     run.student.onnx, _digest = onnx_store("forged", version_load(run.student), run, run.student.card)
     with pytest.raises(AssertionError, match="sensitivity"):
@@ -223,7 +223,7 @@ def test_every_number_of_a_card_follows_from_the_file_and_the_test_data(fields: 
 
 
 def card_computed(run: Run, folder: Path) -> str:
-    """What the script of the documents says of the published model."""
+    """Return what the documents' script computes for the published model."""
     text = (Path(django_settings.BASE_DIR) / "docs" / "evaluation.md").read_text()
     script = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert script is not None and script[1].count("\n") <= 30
@@ -254,7 +254,7 @@ def run() -> Run:
 
 
 def used_by_many(study: Study) -> Run:
-    """A finished run of a study with people of every role that may use its model."""
+    """Return a finished run of a study with people of every role that may use its model."""
     for name in ("rita", "rob", "ruth", "olaf", "anna"):
         role = Role.RESEARCHER if name.startswith("r") else Role.OPERATOR
         membership_add(study=study, user=user_create(name), role=role, acting_user=None)
@@ -262,7 +262,7 @@ def used_by_many(study: Study) -> Run:
 
 
 def program(name: str) -> APIClient:
-    """A program that sends a token of this user."""
+    """Return a program that sends this user's token."""
     _row, token = ApiToken.objects.create(user=user_create(name), name="notebook")
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {token}")

@@ -1,4 +1,4 @@
-"""Queue, turns and tasks: places, claims, expected ends, and what is sent to workers."""
+"""Queue and tasks: places, claims, expected ends, and messages for workers."""
 
 from collections import Counter, deque
 from datetime import timedelta
@@ -107,7 +107,7 @@ def test_when_a_run_is_expected_to_begin_and_to_end(study: Study, operator: User
     run_teach(first)
     for minutes, ends in ((4, now + timedelta(minutes=6)), (40, None)):
         Run.objects.filter(pk=first.pk).update(started_at=now - timedelta(minutes=minutes))
-        assert queue_for(operator).under_way[0].ends == ends, "of a late one nobody knows"
+        assert queue_for(operator).under_way[0].ends == ends, "the end of a late run is unknown"
 
 
 def test_studies_take_turns_in_the_queue_and_time_is_forgotten_by_and_by() -> None:
@@ -142,7 +142,7 @@ def test_the_queue_shows_only_the_number_of_runs_of_other_studies(study: Study, 
 
 
 class Broker:
-    """Messages in the order in which they came, as brokers give them out."""
+    """Messages in the order in which they arrived, as brokers deliver them."""
 
     def __init__(self, commits: Commits) -> None:
         self.messages: deque[tuple[str, str]] = deque()
@@ -180,7 +180,7 @@ def test_a_small_run_does_not_wait_for_another_studys_large_one(broker, django_c
         large = run_start(study_with_table("large"), **TABLE_RUN | {"teachers": 12})
     broker.deliver()
     chunks = large.chunks.count()
-    assert len(broker.messages) == chunks > 1, "all of its teachers wait at the broker"
+    assert len(broker.messages) == chunks > 1, "all of its teachers are queued at the broker"
     scheduling.worker_time_note(large.study_id, 600)
     with django_capture_on_commit_callbacks(execute=True):
         small = run_start(study_with_table("small"), **TABLE_RUN)
@@ -188,7 +188,7 @@ def test_a_small_run_does_not_wait_for_another_studys_large_one(broker, django_c
         broker.deliver()
     assert large.chunks.filter(state="pending").count() == chunks
     broker.deliver_all()
-    assert Run.objects.get(pk=large.pk).status == Run.Status.FINISHED, "no message was lost for its turn"
+    assert Run.objects.get(pk=large.pk).status == Run.Status.FINISHED, "no message was lost while it waited"
 
 
 def test_studies_that_workers_are_at_come_after_others_and_runs_that_wait_are_not_due(broker: Broker) -> None:
@@ -212,7 +212,7 @@ NETWORK = {"student_learner": "consistency", "student_parameters": {"steps": 200
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("of_the_run", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_a_students_training_steps_aside(broker, monkeypatch, django_capture_on_commit_callbacks, of_the_run) -> None:
-    """The student of a run, or another version of it, trains; a run of another study is approved meanwhile."""
+    """While a student or another version is trained, a run of another study is approved."""
     study = study_with_data(levels="LLLL")
     run = run_start(study, **EVERYBODY, choices={"rounds": 1}, batch_size=300, **NETWORK)
     if of_the_run:
@@ -234,7 +234,7 @@ def test_a_students_training_steps_aside(broker, monkeypatch, django_capture_on_
         scheduling.time_slice(item),
     ):
         patched.setattr(scheduling, "TIME_SLICE", 0.0)
-        assert (run_advance if of_the_run else student_learn)(pk), "it went on, as far as its checkpoint"
+        assert (run_advance if of_the_run else student_learn)(pk), "it continued up to its checkpoint"
     assert len(arrays_list(checkpoints_folder(run))) == 1
     assert broker.messages[-1] == (task, pk)
     while Run.objects.get(pk=quick.pk).status != Run.Status.FINISHED:
@@ -253,7 +253,7 @@ def finished(run: Run, of_the_run: bool) -> bool:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
-    """Messages for the broker."""
+    """Return the messages for the broker."""
     given: list[tuple[str, list[str]]] = []
     monkeypatch.setattr(
         current_app._get_current_object(), "send_task", lambda name, ids: given.append((name, list(ids)))
@@ -307,7 +307,7 @@ def test_a_task_that_is_delivered_twice_does_not_multiply(sent, django_capture_o
         sent.clear()
     run.refresh_from_db()
     assert (run.status, run.batches.count()) == (Run.Status.FINISHED, batches), run.message
-    assert handled["training.tasks.shard_ask"] <= (batches + 1) * shards, "the second delivery asked once more at most"
+    assert handled["training.tasks.shard_ask"] <= (batches + 1) * shards, "the second delivery asked at most once more"
     assert handled["training.tasks.run_advance"] <= batches + 2
 
 

@@ -1,4 +1,4 @@
-"""Records of people in files: read as they were stored, by whoever has their keys, and by nobody after an erasure."""
+"""Files of people's records: readable as stored for processes with the keys, and for nobody after an erasure."""
 
 import io
 import tracemalloc
@@ -71,7 +71,7 @@ def test_storing_takes_little_memory_and_only_the_rows_that_stay() -> None:
 
 
 def test_files_of_arrays_are_what_numpy_writes_and_reads() -> None:
-    """Datasets of earlier versions were written by NumPy."""
+    """NumPy wrote the datasets of earlier versions."""
     wide = np.arange(12.0).reshape(3, 4)
     content = {"one": np.array(7), "text": np.array(["é", ""]), "none": np.empty((0, 3), np.int8), "fortran": wide.T}
     digest = arrays_save("arrays.npz", **content, parts=Parts(3, [b"a", b"", b"bc"]))

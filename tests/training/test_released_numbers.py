@@ -1,4 +1,4 @@
-"""Numbers that leave: under all of their noise, of those alone who pay for them, however many records they have."""
+"""Released numbers have all of their noise, and only people who are charged contribute, with any number of records."""
 
 import gc
 import os
@@ -68,7 +68,7 @@ TEACHERS = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 60.0}}
 
 
 class Watched(NoNoise):
-    """Noise that notes how large it was to be, and puts one class of each query far before the others."""
+    """Noise that stores its scale, and puts one class of each query far ahead of the others."""
 
     is_simulation: ClassVar[bool] = False
 
@@ -96,7 +96,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 
 def vote(study: Study, **fields: Any) -> Run:
-    """A run of teachers of which one batch was released."""
+    """Return a run of teachers with one released batch."""
     run = run_teach(run_start(study, **TEACHERS | fields))
     vote_open(run)
     run.refresh_from_db()
@@ -106,7 +106,7 @@ def vote(study: Study, **fields: Any) -> Run:
 
 
 def ask(study: Study, **fields: Any) -> Run:
-    """A run in which everybody was asked one batch."""
+    """Return a run in which everybody was asked one batch."""
     return batch_ask(run_start(study, **{"share": 0.5, **NEAR, **fields}))
 
 
@@ -122,7 +122,7 @@ def test_a_label_is_that_of_the_noisy_numbers(watched: Watched, begun: Callable[
 
 
 def test_labels_that_were_released_and_do_not_follow_from_the_counts_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register and rows agree about them: only reading the counts once more tells."""
+    """Register and rows agree on the labels, so only computing them again from the counts finds the fault."""
     with monkeypatch.context() as patch:
         patch.setattr(questions, "noise_of", lambda run: Watched())
         patch.setattr(
@@ -151,17 +151,17 @@ def test_releases_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> N
     assert run.spent == pytest.approx([4 * 2 * each**2 / sigma**2 for each in moved])
     run = ask(small_study(slug="steps"), **STEPS_RUN | {"choices": {"steps": 6, "sigma": 10.0, "clip_norm": 0.01}})
     unit = CLIP_STEPS / drawn()
-    # who may be charged most contributes a gradient as long as clipping allows
+    # The person with the largest charge contributes a gradient as long as clipping allows.
     assert max(charges_of(Release.objects.get(run=run.pk, batch=0)).spent) == pytest.approx(2 * unit**2, rel=0.01)
     assert max(run.spent) == pytest.approx(2 * unit**2)
     run = batch_ask(ask(small_study(slug="samples"), **SAMPLED_RUN))
     charge = max(charges_of(Release.objects.get(run=run.pk, batch=0)).spent)
-    assert charge == pytest.approx(6 * (FINENESS / drawn()) ** 2), "everybody is in all of the six steps"
+    assert charge == pytest.approx(6 * (FINENESS / drawn()) ** 2), "everybody is in all six steps"
 
 
 @pytest.mark.statistical
 def test_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The squares of 300 numbers; under another seed than this one it would fail once in 10⁹ times."""
+    """The squares of 300 numbers; with a random seed, this would fail once in 10⁹ times."""
     shares: list[np.ndarray] = []
     for seeded in (NoNoise(), SimulationNoise(11)):
         monkeypatch.setattr(questions, "noise_of", lambda run, seeded=seeded: seeded)
@@ -174,7 +174,7 @@ def test_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.Monk
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> DataHolder:
-    """Somebody who has spent more at low protection than the high one that they chose since allows; no noise."""
+    """Return a study without noise in which one person spent more at LOW than their new level HIGH allows."""
     monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     study = small_study()
     run = ask(study, batch_size=12, share=0.6, choices={"sigma": 5.0, "radius_share": 1.0})
@@ -187,7 +187,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> DataHolder:
 
 @pytest.mark.exhaustive
 def test_nothing_is_counted_or_added_of_those_who_have_no_room(full: DataHolder) -> None:
-    """Not in head counts, not among votes, and not among gradients, nor in steps over samples."""
+    """They are left out of head counts, votes, gradients and sampled steps."""
     study, none = full.study, cast(Any, NoNoise())
     true = sum(count for level, count in holders_per_level(study).items() if level in Level.values)
     drawn = head_counts_draw(study=study, acting_user=user_create("olga"), noise=none)
@@ -215,7 +215,7 @@ def test_nothing_is_counted_or_added_of_those_who_have_no_room(full: DataHolder)
 
 
 def test_charges_beside_a_batch_reduce_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two votes fit into everybody's account, one beside a drawing of head counts: one is counted, and charged."""
+    """Everybody's account allows two votes, or one and a drawing of head counts: one is counted and charged."""
     monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     study = small_study(levels="H")
     limit = 0.5 * float(caps_of(1.0, study.delta))
@@ -244,11 +244,11 @@ def test_a_share_settles_to_the_largest_possible_use(watched, begun, fields) -> 
 
 
 RECORDS = int(os.environ.get("IPATE_RECORDS", "30000"))
-#: What blocks, libraries that are loaded, and a student may take.
+#: Memory for blocks, loaded libraries and a student.
 BLOCKS = 400 << 20
 COLUMNS, POINTS, HOLDERS, ME = 100, 300, 12, "p-005"
 WIDE = TabularSchema(tuple(NumericColumn(f"n{place}", 0, 1) for place in range(COLUMNS)), ("a", "b", "c"))
-#: Everybody is near every point, so that there are as many pairs as there can be.
+#: Everybody is near every point, which gives the largest possible number of pairs.
 METHODS = {
     "neighbours": ASKING_RUN | {"choices": {"sigma": 10.0, "radius_share": 1.0}, "batch_size": POINTS},
     "individual steps": STEPS_RUN,
@@ -258,7 +258,7 @@ METHODS = {
 
 
 def wide_rows(number: int, holders: list[str] | None = None) -> Rows:
-    """Rows whose first number tells the class."""
+    """Return rows whose first number determines the class."""
     plain = table_rows(number)
     assert plain.y is not None
     x = np.tile(plain.x[:, :1], COLUMNS)
@@ -267,7 +267,7 @@ def wide_rows(number: int, holders: list[str] | None = None) -> Rows:
 
 
 def study_with(mine: int, *, later: int = 0, slug: str = "many") -> Study:
-    """A study of a dozen with two records each, one of whom has ``mine`` records between them, and ``later`` ones."""
+    """Return a study of a dozen people with two records each; one also has ``mine`` in between and ``later`` ones."""
     study = study_open(slug, delta=1e-4, retain_votes=True)
     others = [f"p-{place:03}" for place in range(HOLDERS)]
     owners = [*others, *[ME] * mine, *others]
@@ -284,7 +284,7 @@ def study_with(mine: int, *, later: int = 0, slug: str = "many") -> Study:
 
 @contextmanager
 def memory_of(number: int) -> Iterator[None]:
-    """No more than so many bytes beside those that the process has."""
+    """Check that the process needs at most this many bytes in addition to what it uses already."""
     gc.collect()
     status = Path("/proc/self/status").read_text()
     used = 1024 * int(status.split("VmData:")[1].split()[0])
@@ -300,7 +300,7 @@ def memory_of(number: int) -> Iterator[None]:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
 @pytest.mark.parametrize("method", METHODS)
 def test_the_records_of_one_person_fill_no_memory_but_their_own(method: str, settings: Any) -> None:
-    """However many they are: beside the records themselves only blocks of them are in memory."""
+    """In addition to the records themselves, only blocks of them are in memory."""
     settings.MOST_RECORDS = RECORDS + 2
     study = study_with(RECORDS)
     run = run_start(study, **METHODS[method])
@@ -313,7 +313,7 @@ def test_the_records_of_one_person_fill_no_memory_but_their_own(method: str, set
 
 @pytest.mark.parametrize("method", ["neighbours", pytest.param("individual steps", marks=pytest.mark.exhaustive)])
 def test_records_beyond_the_public_number_change_nothing(method, settings, monkeypatch) -> None:
-    """Whoever gives 40 records more than count is asked, and charged, as if they had not; so is everybody else."""
+    """Everybody is asked and charged as if a person's 40 records above the limit did not exist."""
     settings.MOST_RECORDS = 10
     monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     reports = []
@@ -328,7 +328,7 @@ def test_records_beyond_the_public_number_change_nothing(method, settings, monke
 
 
 def test_which_records_count_follows_from_nobody_elses(settings: Any) -> None:
-    """The first of each in the order of the file, however others stand between them."""
+    """The first records of each person in the order of the file are kept, regardless of the records in between."""
     settings.MOST_RECORDS = 2
     study = study_open("order")
     kept = []
@@ -350,7 +350,7 @@ def pk_of(study: Study, pseudonym: str) -> int:
 
 
 def said(run: Run) -> Any:
-    """Releases of a run so far."""
+    """Return the releases of a run so far."""
     if run.queries.exists():
         return list(run.queries.order_by("pk").values_list("row", "label", "counts"))
     return arrays_load(run.batches.get().released)["sums"].tolist()

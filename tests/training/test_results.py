@@ -1,4 +1,4 @@
-"""What people are told of what was learned, and of the uses of their records."""
+"""What people learn about results and about the uses of their records."""
 
 import re
 from datetime import date, timedelta
@@ -45,7 +45,7 @@ RUN = {**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 40.0}, "wanted_labe
 
 
 def publish(study: Study, **fields: object) -> Run:
-    """A finished run that has published its student."""
+    """Return a finished run that has published its student."""
     return run_finish(run_start(study, **{**RUN, "title": "Who smokes", "purpose": "To help people stop.", **fields}))
 
 
@@ -58,7 +58,7 @@ def ask(study: Study, **fields: object) -> Run:
 
 
 def page_of(holder: DataHolder, name: str = "hanna") -> str:
-    """The page of a holder who has an account from now on."""
+    """Return the page of a holder, who now has an account."""
     if holder.user is None:
         services.holder_link(holder=holder, user=factories.user_create(name))
     return text(as_(holder.user).get(reverse("consent:uses", args=[holder.study.slug])))
@@ -153,7 +153,7 @@ def test_a_rehearsal_publishes_nothing_to_people() -> None:
 
 
 def people(study: Study) -> None:
-    """Somebody in each standing, each with an account and a confirmed address."""
+    """Create a person in each situation, all with an account and a confirmed address."""
     form = consent_form_in_force(study)
     for name in ("takes part", "refuses", "undecided", "withdrew", "erased", "died", "unwilling"):
         user = person(name.replace(" ", "-"), **({"results": False} if name == "unwilling" else {}))
@@ -176,14 +176,12 @@ def test_a_first_publication_notifies_current_participants() -> None:
     run = publish(study)
     assert mailed("result_published") == ["refuses", "takes-part"]
     takes, refuses = (mail_render(mail) for mail in Mail.objects.filter(kind="result_published").order_by("-user"))
-    assert takes.body == refuses.body, "it tells nobody who takes part"
+    assert takes.body == refuses.body, "it does not reveal who takes part"
     assert "Who smokes: To help people stop." in takes.body and "of 100 cases" in takes.body
     assert "/my/table/uses/" in takes.body
     holder = DataHolder.objects.get(study=study, user__username="takes-part")
     services.consent_withdraw(holder=holder, acting_user=holder.user)
-    assert mail_render(Mail.objects.get(kind="result_published", user=holder.user)) is None, (
-        "they are not told any more"
-    )
+    assert mail_render(Mail.objects.get(kind="result_published", user=holder.user)) is None, "they get no more news"
     student_withdraw(run=run, version=1, reason="Wrong.", acting_user=factories.user_create("olga"))
     assert mail_render(Mail.objects.filter(kind="result_published").first()) is None
 
@@ -197,7 +195,7 @@ def test_a_year_with_releases_is_reported_once(monkeypatch: pytest.MonkeyPatch) 
     study = study_with_table()
     people(study)
     publish(study)
-    assert notify_yearly() == 0, "no year is over"
+    assert notify_yearly() == 0, "the year is not over"
     after(monkeypatch, days=370)
     assert (notify_yearly(), notify_yearly()) == (1, 0)
     assert mailed("results_of_year") == ["refuses", "takes-part"]
@@ -223,7 +221,7 @@ def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
     services.consent_withdraw(holder=held(study, "HIGH"), acting_user=None)
     due = letters_due(study, Letter.Kind.NEWS)
     assert holder.pseudonym in [each.holder.pseudonym for each in due]
-    assert len(due) == 19, "of ten each at two levels, one has withdrawn; ten have not decided"
+    assert len(due) == 19, "one of ten at each of two levels has withdrawn; ten have not decided"
     printed = letters_print(study=study, kind=Letter.Kind.NEWS, acting_user=olga)
     assert letters_due(study, Letter.Kind.NEWS) == []
     letter = LetterWritten(printed[0].issued, "en", Letter.Kind.NEWS)
@@ -239,7 +237,7 @@ def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
 
 
 def test_head_counts_are_told_and_the_limit_of_a_choice_is_no_limit_of_a_weaker_one() -> None:
-    """“Never above 57” was said to somebody who could choose 66 the next day; head counts cost everybody a little."""
+    """The page must not say “Never above 57” to somebody who can still choose 66; head counts charge everybody."""
     study = study_with_table()
     holder = held(study, "HIGH")
     holder_link(holder=holder, user=user_create("hanna"))
@@ -257,7 +255,7 @@ def test_head_counts_are_told_and_the_limit_of_a_choice_is_no_limit_of_a_weaker_
 
 @pytest.mark.exhaustive
 def test_uses_list_runs_newest_first_with_shares_that_add_up() -> None:
-    """And none that the holder was taken out of."""
+    """Runs that the holder was removed from are not listed."""
     study = study_with_table(levels="A")
     holder, left = DataHolder.objects.filter(study=study).order_by("pk")[:2]
     publish(study, purpose="First", variant=Run.Variant.STANDARD)
@@ -270,17 +268,17 @@ def test_uses_list_runs_newest_first_with_shares_that_add_up() -> None:
     assert [use.purpose for use in usage_of(left).uses] == ["First"]
     assert usage_of(left).mu_squared == once.mu_squared
     assert all("a model has learned" in use.state for use in twice.uses)
-    # A label moves two counts by one each: 2/σ², four labels in each of two runs, of which that share is settled.
+    # A label changes two counts by one each: 2/σ². The share covers four labels in each of two runs.
     assert (once.mu_squared, twice.mu_squared) == pytest.approx((4 * 2 / 40**2, 8 * 2 / 40**2), rel=1e-6)
     (own,) = twice.records().values()
-    assert len(own["records"]) == len(own["labels"]) == 1, "their own records alone are theirs to read"
+    assert len(own["records"]) == len(own["labels"]) == 1, "only their own records are shown to them"
 
 
 def test_participants_read_the_same_whether_or_not_their_records_voted() -> None:
     study = study_with_table(levels="A")
     run = run_ask(ask(study, share=0.5, choices={"sigma": 40.0, "radius_share": 0.2}))
     spent = balances(study).of(np.array(sorted(study.holders.values_list("pk", flat=True))))
-    assert len(set(spent.tolist())) > 1, "else this test shows nothing"
+    assert len(set(spent.tolist())) > 1, "otherwise this test shows nothing"
     usages = [usage_of(holder) for holder in study.holders.all()]
     (fields,) = {(usage.uses[0], usage.mu_squared) for usage in usages}
     assert fields[0].purpose == run.purpose
@@ -297,14 +295,14 @@ def test_uses_of_a_holder_begin_when_they_join() -> None:
     assert (usage_of(late).uses, usage_of(late).mu_squared) == ([], 0.0)
     run = run_ask(run)
     (use,) = usage_of(late).uses
-    # The second of three batches was being asked when they joined.
+    # The second of three batches was in progress when they joined.
     assert use.since == Release.objects.get(run=run.pk, batch=2).recorded_at
     assert usage_of(late).mu_squared >= balances(study).of(np.array([late.pk]))[0]
 
 
 @pytest.mark.parametrize("is_guardian", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_holder_of_several_studies_reads_their_joint_limit_but_not_a_guardian(settings: Any, is_guardian: bool) -> None:
-    settings.PERSON_CEILING = None  # which the page would say before anything was released
+    settings.PERSON_CEILING = None  # which the page would say before any release
     user, my_studies = user_create("hanna"), reverse("consent:my_studies")
     client = as_(user)
     for slug in ("one", "two"):
@@ -313,7 +311,7 @@ def test_holder_of_several_studies_reads_their_joint_limit_but_not_a_guardian(se
         is_answered_for = is_guardian and slug == "two"
         if not is_answered_for:
             holder_link(holder=holder, user=user)
-        assert "All your studies together" not in client.get(my_studies).text, "released by one alone"
+        assert "All your studies together" not in client.get(my_studies).text, "released by one only"
         run_ask(run_start(study, **ASKING_RUN))
         if is_answered_for:
             fields = {"kind": "guardian", "until": date(2099, 1, 1), "reason": "Seen.", "acting_user": None}

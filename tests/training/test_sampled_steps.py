@@ -1,4 +1,4 @@
-"""Steps over samples: charged whole before the first one, by whom taken, and that a chunk comes whole or not at all."""
+"""Steps over samples: charged in advance, who contributes, and atomic chunks."""
 
 from typing import Any
 
@@ -36,17 +36,17 @@ pytestmark = pytest.mark.django_db
 
 
 def approved(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
-    """A run that has been approved; ``choices`` adds to how the steps are made."""
+    """Return an approved run; ``choices`` are added to those about the steps."""
     return run_like(study, SAMPLED_RUN, share=share, **fields)
 
 
 def begun(study: Study, **fields: Any) -> Run:
-    """A run of which everybody is about to be charged."""
+    """Return a run that is about to charge everybody."""
     return attempt(run_begun(approved(study, **fields)))
 
 
 def charged(run: Run) -> dict[int, float]:
-    """Charge of each for the run, by id."""
+    """Return each person's charge for the run, by id."""
     charges = charges_of(Release.objects.get(run=run.pk, batch=0))
     return dict(zip(charges.holders.tolist(), charges.spent.tolist(), strict=True))
 
@@ -56,7 +56,7 @@ def weights(run: Run, batch: int) -> np.ndarray:
 
 
 def contributions(run: Run, batch: int, among: list[DataHolder]) -> np.ndarray:
-    """The sum of what some holders contribute to the first step of a chunk, by PyTorch's own gradients."""
+    """Return the sum of some holders' contributions to the first step of a chunk, from PyTorch's own gradients."""
     import torch
 
     from learning.mechanisms.sampled_steps.networks import network_create, with_weights
@@ -80,7 +80,7 @@ def contributions(run: Run, batch: int, among: list[DataHolder]) -> np.ndarray:
 
 
 def heard(run: Run, batch: int, among: list[DataHolder]) -> None:
-    """These are heard in a chunk of one step without noise, each with their clipped gradients, and nobody else."""
+    """Check that a chunk of one step without noise contains exactly these holders' clipped gradients."""
     task = question_load(run.rounds.get())
     before = state_before(task, run.rounds.get(), batch)
     expected = contributions(run, batch, among) / task.plan.mechanism.expected
@@ -132,7 +132,7 @@ def test_holder_with_too_little_left_takes_no_part_and_is_charged_nothing() -> N
     people = everybody(study)
     run_ask(approved(study, share=0.6))
     before = balances(study).of(np.array([who.pk for who in people]))
-    decide(people[1], "HIGH")  # of an average holder's cap 0.6 is more than all of the strictest
+    decide(people[1], "HIGH")  # 0.6 of an average holder's cap is more than all of the strictest holder's
     run = run_ask(approved(study, share=0.4))
     assert set(charged(run)) == {who.pk for who in people if who != people[1]}
     after = balances(study).of(np.array([who.pk for who in people]))
@@ -152,13 +152,13 @@ def test_who_leaves_or_lowers_their_level_is_not_heard_again_and_nobody_joins_la
     run = commit(attempt(run))
     heard(run, 1, rest)
     run = attempt(run)
-    withdraw(people[3])  # between what is said and its release
+    withdraw(people[3])  # between the answer and its release
     run = commit(run)
     heard(run, 2, [who for who in rest if who != people[3]])
-    decide(people[3], "HIGH")  # comes back to what they were charged for
+    decide(people[3], "HIGH")  # returns to the level at which they were charged
     run = commit(attempt(run))
     heard(run, 3, rest)
-    assert set(charged(run)) == {who.pk for who in people[:6]}, "what was charged stays charged"
+    assert set(charged(run)) == {who.pk for who in people[:6]}, "the charge remains"
     assert_whole(run_ask(run))
     assert usage(people[8]).uses == [] and usage(people[0]).uses != []
 
@@ -216,7 +216,7 @@ def test_baselines_are_compared_in_rehearsals_alone(variant: str, spent: list[fl
     real = small_study()
     with pytest.raises(ValidationError, match="rehearsal"):
         run_draft(real, **SAMPLED_RUN | {"variant": variant})
-    if variant != "standard":  # teachers have one of that name
+    if variant != "standard":  # teachers have a choice with the same name
         with pytest.raises(IntegrityError), transaction.atomic():
             Run.objects.filter(pk=approved(real).pk).update(variant=variant)
 

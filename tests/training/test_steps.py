@@ -1,4 +1,4 @@
-"""Private gradient steps: what is released, what it costs whom, and what takes the place of public points."""
+"""Private gradient steps: what is released, who is charged for it, and rows that replace public points."""
 
 from typing import Any
 
@@ -38,27 +38,27 @@ from training.verification import release_faults
 
 pytestmark = pytest.mark.django_db
 
-#: Steps so small that the model hardly moves: everybody's gradient stays as long as the clipping norm allows.
+#: Steps so small that the model hardly changes, so every gradient is as long as the clipping norm allows.
 SLOW = {"sigma": 20.0, "step_size": 1e-3}
 
 
 def learning_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
-    """A run that has been approved; ``choices`` adds to how the steps are made."""
+    """Return an approved run; ``choices`` are added to those about the steps."""
     return run_like(study, STEPS_RUN, share=share, **fields)
 
 
 def begun(study: Study, **fields: Any) -> Run:
-    """A run of which the first chunk was computed, and not released."""
+    """Return a run whose first chunk was computed and not released."""
     return attempt(run_begun(learning_run(study, **fields)))
 
 
 def sums(run: Run, batch: int) -> np.ndarray:
-    """(steps, d + 1, C) what a batch released, in clipping norms."""
+    """Return what a batch released, in clipping norms (steps, d + 1, C)."""
     return arrays_load(run.batches.get(index=batch).released)["sums"] / CLIP_STEPS
 
 
 def gradients_of(run: Run, batch: int, among: list[DataHolder]) -> dict[int, list[np.ndarray]]:
-    """Clipped gradients of some holders at every step of a batch, in clipping norms, in plain floating point."""
+    """Return some holders' clipped gradients at every step of a batch, in clipping norms, in floating point."""
     opened = run.rounds.get()
     task, private = question_load(opened), records_load(run.private_dataset)
     caps = {budget["cap"] for budget in run.plan["budgets"]}
@@ -80,7 +80,7 @@ def gradients_of(run: Run, batch: int, among: list[DataHolder]) -> dict[int, lis
 
 
 def heard(run: Run, batch: int, among: list[DataHolder]) -> None:
-    """These are heard in a batch without noise, each with their clipped gradients, and nobody else."""
+    """Check that exactly these holders are included in a batch without noise, with their clipped gradients."""
     expected = gradients_of(run, batch, among)
     np.testing.assert_allclose(sums(run, batch), np.sum(list(expected.values()), axis=0), atol=0.01)
     assert set(charged(run, batch)) == {who.pk for who in among}
@@ -133,7 +133,7 @@ def test_noise_is_added_to_every_number_of_every_step(monkeypatch: pytest.Monkey
     [pytest.param("model", "linear", marks=pytest.mark.exhaustive), ("student", "nearest_neighbour")],
 )
 def test_what_is_published_can_be_chosen(exact: None, publish: str, learner: str) -> None:
-    """And a published model that is not where the steps led to is found."""
+    """A published model that differs from the result of the steps is found."""
     run = run_finish(learning_run(small_study(), choices=SLOW | {"publish": publish}))
     student = run.student
     assert (student.learner, student.card["learner"]["name"]) == (learner, learner)
@@ -152,7 +152,7 @@ def test_what_is_published_can_be_chosen(exact: None, publish: str, learner: str
 
 
 def test_nobody_is_charged_more_than_they_may_spend(exact: None) -> None:
-    """Noise so small that everybody's account is used up before the last step."""
+    """The noise is so small that everybody's account is used up before the last step."""
     study = small_study()
     run = run_finish(learning_run(study, share=0.4, choices=SLOW | {"sigma": 5.0, "steps": 40}, batch_size=10))
     assert (run.status, run.position) == (Run.Status.FINISHED, 40), "no account decides when a run ends"
@@ -210,7 +210,7 @@ def test_a_share_too_small_for_the_steps_has_no_plan() -> None:
 
 
 def finished(study: Study | None = None, **fields: Any) -> Run:
-    """A run that has published a model about the holders of a small study."""
+    """Return a run that has published a model about the holders of a small study."""
     return run_finish(run_like(study or study_with_table(retain_votes=True), COUNTED_STEPS_RUN, **fields))
 
 

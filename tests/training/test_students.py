@@ -1,4 +1,4 @@
-"""The student: what it learned from, what its card tells, what it answers, and its versions."""
+"""Students: what they learn from, their cards, predictions and versions."""
 
 import hashlib
 import json
@@ -75,7 +75,7 @@ def finished(study: Any, **fields: Any) -> Run:
 
 
 def test_the_student_learns_from_released_labels_alone() -> None:
-    """Its answers are those of a learner that saw nothing but the answered points."""
+    """It predicts the same as a learner that saw only the labelled points."""
     study = study_with_table(points=12)
     run = finished(study, aggregator={"name": "gnmax", "sigma": 40.0}, wanted_labels=5)
     public = arrays_load(Dataset.objects.get(study=study, kind="public").artifact)
@@ -89,7 +89,7 @@ def test_the_student_learns_from_released_labels_alone() -> None:
 
 
 def test_the_student_also_learns_from_labelled_public_rows_which_plan_and_card_say() -> None:
-    """Two released labels tell two classes at most; open data tells the third."""
+    """Two released labels contain at most two classes; labelled public rows contain the third."""
     study = study_with_table(points=12)
     public = Dataset.objects.get(study=study, kind="public")
     rows = {"open data": table_rows(30), "unlabelled": Rows(table_rows(30).x, None)}
@@ -111,7 +111,7 @@ def test_the_student_also_learns_from_labelled_public_rows_which_plan_and_card_s
     assert [*study_faults(study), *release_faults(with_rows)] == []
     shown = text(run_text(as_("olga"), with_rows))
     assert shown.count("30 rows of “open data” with their own labels. A register.") == 1
-    # Once they are removed, no further version can learn from them.
+    # After they are removed, no further version can learn from them.
     olga = user_create("olga")
     dataset_remove(dataset=given["open data"], reason="Over.", acting_user=olga)
     with pytest.raises(ValidationError, match="points were removed"):
@@ -119,7 +119,7 @@ def test_the_student_also_learns_from_labelled_public_rows_which_plan_and_card_s
 
 
 def test_every_accuracy_that_is_published_is_rounded_and_classes_add_up() -> None:
-    """7 points of each class and 21 in all: of whole points, hardly a share is a whole number of hundredths."""
+    """With 7 points of each class and 21 in all, hardly any exact share is a whole number of hundredths."""
     run = finished(
         study_with_table(points=33), aggregator={"name": "gnmax", "sigma": 30.0}, student_learner="random_forest"
     )
@@ -128,7 +128,7 @@ def test_every_accuracy_that_is_published_is_rounded_and_classes_add_up() -> Non
     for part in evaluation["classes"]:
         published += [part["precision"], part["recall"]]
     entries = [share for share in published if share is not None]
-    assert set(entries) - {0.0, 1.0}, "the student is not perfect, so that there is something to round"
+    assert set(entries) - {0.0, 1.0}, "the student is not perfect, so rounding matters"
     assert entries == [round(share, 2) for share in entries]
     assert "Accuracies are rounded" in card["rounding"]
     assert [part["class"] for part in evaluation["classes"]] == ["a", "b", "c"]
@@ -163,7 +163,7 @@ def test_the_card_tells_what_users_need_and_the_model_is_entered_into_the_regist
 
 
 def test_the_card_names_the_largest_promise_that_was_in_force() -> None:
-    """A charge up to ε 3 before it became 2.5 is not undone: 2.5 does not hold over all that the study releases."""
+    """A charge up to ε 3 before the policy changed to 2.5 remains, so 2.5 does not cover all releases."""
     study = study_with_table()
     policy_approve(study, high=0.8, average=2.0, low=2.5)
     policy_approve(study, high=0.9, average=2.0, low=2.4)
@@ -217,7 +217,7 @@ BOOSTED: Student = {"student_learner": "boosting", "student_parameters": {"itera
 @pytest.fixture
 @built_once
 def run() -> Run:
-    """Finished; its first version is not assessed yet."""
+    """Return a finished run whose first version has not been assessed."""
     return run_finish(run_start(study_with_table(), **TABLE_RUN))
 
 
@@ -335,7 +335,7 @@ def test_publisher_of_another_version_is_on_record_and_tampering_is_found(run: R
 
 @pytest.mark.exhaustive
 def test_a_resumed_student_equals_the_uninterrupted_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker dies between two steps: the checkpoint stays, and nothing else."""
+    """The worker dies between two steps, and only the checkpoint remains."""
     network = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8}}
     study = study_with_data(levels="LLLL")
     run = run_finish(run_start(study, **EVERYBODY, choices={"rounds": 1}, batch_size=300, **network))
@@ -353,7 +353,7 @@ def test_a_resumed_student_equals_the_uninterrupted_one(monkeypatch: pytest.Monk
     assert len(arrays_list(checkpoints_folder(run))) == 1
     reports: list[int] = []
     student_learn(training.pk, lambda done, total: reports.append(done))
-    assert reports == [200, 300, 400], "the first hundred steps were not taken again"
+    assert reports == [200, 300, 400], "the first hundred steps were not repeated"
     first, second = run.students.order_by("version")
     assert model_fetch(first.artifact) == model_fetch(second.artifact)
     assert arrays_list(checkpoints_folder(run)) == []
@@ -368,7 +368,7 @@ def test_the_step_depends_on_the_number_of_points_alone(points: int, step: str) 
         shown = published_accuracy(right, points)
         assert shown is not None and published_accuracy(0, 0) is None
         exact = Fraction(repr(shown))
-        assert (exact / Fraction(step)).denominator == 1, "a multiple of the step, without a tail of digits"
+        assert (exact / Fraction(step)).denominator == 1, "a multiple of the step, without rounding digits"
         assert abs(exact - Fraction(right, points)) <= Fraction(step) / 2
 
 
@@ -391,7 +391,7 @@ def test_students_of_tables_learn_from_every_method(fields: dict[str, Any], stud
         assert run.student.card["learner"]["chosen"]["penalty"] in (1e-1, 1e-2, 1e-3, 1e-4)
     model = published_load(student, model_fetch(run.student.artifact))
     assert model.predict(points_of(run.test_dataset)).max() < 3
-    if run.method == Run.Method.PATE:  # the likeliest class of a point is no share: of a rare class it may be none
+    if run.method == Run.Method.PATE:  # the most probable class of a point is not a share: a rare class may never be it
         assert run.student.card["shares"] is None
 
 
@@ -424,7 +424,7 @@ def test_a_lesson_of_votes_holds_counts_noise_and_neighbours() -> None:
 
 @pytest.mark.exhaustive
 def test_the_model_of_gradient_steps_does_not_depend_on_the_test_data() -> None:
-    """Labelled public points decide, of which the student had not learned; a tie is the model's."""
+    """Labelled public points that the student did not learn from decide; in a tie, the model is chosen."""
     for slug, test in (("with", True), ("without", False)):
         study = study_with_table(slug, points=24)
         run = run_finish(run_start(study, **STEPS_RUN, **({} if test else {"test_dataset": None})))
@@ -436,7 +436,7 @@ def test_the_model_of_gradient_steps_does_not_depend_on_the_test_data() -> None:
 
 
 def test_a_duel_counts_right_answers_on_held_out_points() -> None:
-    """TrainedStudent labels by chance: of the others a nearest neighbour knows nothing."""
+    """TrainedStudent labels at random, so a nearest neighbour can't predict the other points."""
     run = run_finish(run_start(study_with_table(points=60), **STEPS_RUN))
     taught = np.random.default_rng(0).integers(0, 3, 60)
     data = StudentData(labelled(np.arange(60), taught, classes=3))
@@ -470,7 +470,7 @@ DIFFERENT = "These classes have different shares among people: a, c."
 
 @built_once
 def study_of_people() -> Study:
-    """Sixty public points of three classes as likely, and sixty people, two thirds of them of class a."""
+    """Return sixty public points of three equally likely classes, and sixty people, two thirds of them of class a."""
     study = study_open("shifted", delta=1e-4)
     every = table_rows(180)
     kept = [*range(0, 120, 3), *range(1, 49, 3), *range(2, 14, 3)]
@@ -502,7 +502,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, study: Study, fields: dict[str, Any])
 )
 @pytest.mark.exhaustive
 def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]) -> None:
-    """The shifted run: of the public points a third is of each class, of the people 40, 16 and 4 of 60."""
+    """Each class makes up a third of the public points, but 40, 16 and 4 of the 60 people."""
     run = ended(monkeypatch, study_of_people(), fields)
     message = run.student.card["shares"]
     assert [row["public"] for row in message["classes"]] == [0.33, 0.33, 0.33] and message["points"] == 60

@@ -1,4 +1,4 @@
-"""Runs that lead to a table and no student: counts, rows, and the mechanism of docs/add-a-mechanism.md."""
+"""Runs that produce a table instead of a student: counts, rows, and the mechanism of docs/add-a-mechanism.md."""
 
 import csv
 import io
@@ -41,13 +41,13 @@ pytestmark = pytest.mark.django_db
 
 @built_once
 def counted(**fields: Any) -> Run:
-    """A run that has counted the holders of a small study and published its table."""
+    """Return a run that has counted the holders of a small study and published its table."""
     return run_ask(run_like(study_with_table(retain_votes=True), COUNTS_RUN, **fields))
 
 
 @built_once
 def drawn(**fields: Any) -> Run:
-    """A run that has drawn rows about the holders of a small study and published them."""
+    """Return a run that has published synthetic rows about the holders of a small study."""
     return run_ask(run_like(study_with_table(retain_votes=True), SYNTHESIS_RUN, **fields))
 
 
@@ -77,7 +77,7 @@ def test_a_run_of_counts_ends_with_a_table_and_everybody_pays_their_share() -> N
     assert table.columns == ("class",) and table.values == (("a", "b", "c"),)
     kinds = list(Release.objects.filter(run=run.pk).order_by("sequence").values_list("kind", flat=True))
     assert kinds == [Release.Kind.TABLE, Release.Kind.RESULT]
-    # Every holder has one record, and so a vector as long as their weight allows: √(cap / largest cap).
+    # Every holder has one record, so their vector is as long as their weight allows: √(cap / largest cap).
     assert charged(run) == pytest.approx({who: 0.25 * cap for who, cap in caps(run).items()}, rel=1e-4)
     sigma = run.plan["rounds"][0]["table"]["sigma"]
     assert Release.objects.get(run=run.pk, batch=0).charge == pytest.approx(sigma**-2, rel=1e-15)
@@ -90,7 +90,7 @@ def test_a_run_of_counts_ends_with_a_table_and_everybody_pays_their_share() -> N
 
 
 def test_nobody_is_charged_for_head_counts_while_people_are_counted() -> None:
-    """The run's limit was set when it began: who was charged since would be left out, and that is everybody."""
+    """The run's limit was set when it began, so everybody who is charged in the meantime would be left out."""
     study = study_with_table()
     run = attempt(run_begun(run_like(study, COUNTS_RUN, share=0.25)))
     with pytest.raises(ValidationError, match="A run is counting people and would leave out"):
@@ -150,7 +150,7 @@ def test_synthetic_rows_are_a_public_dataset_and_everybody_pays_over_three_round
     dataset = run.result.dataset
     assert dataset is not None and (dataset.kind, dataset.rows) == (Dataset.Kind.PUBLIC, 200)
     stored = arrays_load(dataset.artifact)
-    # Classes that were drawn are no truth that somebody could be judged by.
+    # Drawn classes are not true labels, so nothing can be evaluated with them.
     assert set(stored) == {"x"} and ((stored["x"] >= 0) & (stored["x"] <= 1)).all()
     spent = charged(run)
     assert spent == pytest.approx({who: 0.25 * cap for who, cap in caps(run).items()}, rel=1e-4)
@@ -178,7 +178,7 @@ def test_the_paper_s_shapes_are_seen_in_what_passes() -> None:
     passing = {(each["omegas"], each["gamma"]): each["shares"] for each in said["passing"]}
     assert said["least"] == [10, 50, 100, 500] and said["passed"] <= said["tried"]
     for gamma in (2.0, 4.0, 10.0):
-        # Nothing is copied: every one of 200 seeds is plausible, and none of 500 are there.
+        # Nothing is copied from the seed, so all 200 records are plausible seeds: k = 200 passes, and k = 500 does not.
         assert passing["3", gamma][:3] == [1.0] * 3 and passing["3", gamma][3] == 0.0
     assert all(np.diff(each).max() <= 0 for each in passing.values())
     assert sum(passing["1", 4.0]) <= sum(passing["2", 4.0]) <= sum(passing["3", 4.0])
@@ -188,7 +188,7 @@ def test_the_paper_s_shapes_are_seen_in_what_passes() -> None:
 
 
 def test_a_run_without_a_passing_row_ends_with_advice() -> None:
-    # Half of 400 records are seeds, and of 100 cells of two columns none holds 190 of them.
+    # Half of 400 records are seeds, and none of the 100 cells of two columns contains 190 of them.
     run = deniable(plausible=190, fewest=0, most=0, values=100, epsilon0=4.0)
     assert run.status == Run.Status.FAILED and "smaller k" in run.message
 
@@ -207,18 +207,18 @@ def test_impossible_rows_have_no_plan() -> None:
 
 PAGE = Path(settings.BASE_DIR) / "docs" / "add-a-mechanism.md"
 OWNED, MOST = 3, 2
-"""Records of each holder of the study, and how many of them count."""
+"""Number of records of each holder of the study, and how many of them count."""
 
 
 def modules() -> dict[str, str]:
-    """The code of the page by the name of its module."""
+    """Return the page's code by module name."""
     blocks = re.findall(r"```python\n# (\S+)\.py\n(.*?)```", PAGE.read_text(), re.DOTALL)
     return {path.replace("/", "."): code for path, code in blocks}
 
 
 @pytest.fixture
 def records_method(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The method of the page, known to the services as its lines elsewhere make it known."""
+    """Register the page's method with the services, as its lines elsewhere do."""
     for name, code in modules().items():
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
@@ -233,7 +233,7 @@ def records_method(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def counted_added(**choices: Any) -> Run:
-    """A run that has counted the records of a small study."""
+    """Return a run that has counted the records of a small study."""
     study = study_with_table(records=OWNED, retain_votes=True)
     return run_ask(run_like(study, COUNTS_RUN | {"method": "records", "choices": {"most": MOST} | choices}))
 

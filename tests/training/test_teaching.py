@@ -1,4 +1,4 @@
-"""Preparation of a run of teachers, assignment of holders to them, and withdrawals before the vote."""
+"""Preparing a run of teachers, assigning holders to them, and withdrawals before the vote."""
 
 from collections import defaultdict
 from datetime import timedelta
@@ -43,7 +43,7 @@ def _each_teacher_learns_in_a_chunk_of_its_own(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def lessons(monkeypatch: pytest.MonkeyPatch) -> dict[int, np.ndarray]:
-    """Records that each teacher last learned from, by the seed of its training."""
+    """Collect the records that each teacher last learned from, by the seed of its training."""
     seen: dict[int, np.ndarray] = {}
     learner = LEARNERS["nearest_neighbour"]
     fit = learner.fit
@@ -57,14 +57,14 @@ def lessons(monkeypatch: pytest.MonkeyPatch) -> dict[int, np.ndarray]:
 
 
 def owners_of(study: Study, x: np.ndarray) -> list[int]:
-    """Owner of each of these records, which are all different."""
+    """Return the owners of these records, which are all different."""
     private = records_load(Dataset.objects.get(study=study, kind="private"))
     owner = {row.tobytes(): holder for row, holder in zip(private["x"], private["holder"].tolist(), strict=True)}
     return [owner[row.tobytes()] for row in x]
 
 
 def taught(run: Run, lessons: dict[int, np.ndarray]) -> dict[int, list[int]]:
-    """Teacher → the owners of the records it learned from, one entry a record."""
+    """Return the owners of the records that each teacher learned from, one entry per record."""
     seeds = arrays_load(run.assignment, "seeds")["seeds"].tolist()
     return {place: owners_of(run.study, lessons[seed]) for place, seed in enumerate(seeds) if seed in lessons}
 
@@ -96,7 +96,7 @@ def test_teacher_learns_from_one_group_alone_in_weighting_and_without_those_who_
 
 
 def test_a_withdrawal_before_the_vote_retrains_affected_teachers_alone(lessons: dict[int, np.ndarray]) -> None:
-    """Also that of somebody who has come back since: they have left the run."""
+    """This includes a person who has consented again since: they have left the run."""
     study = study_with_table(retain_votes=True)
     run = run_teach(run_start(study, **TABLE_RUN))
     before = taught(run, lessons)
@@ -119,11 +119,11 @@ def test_a_withdrawal_before_the_vote_retrains_affected_teachers_alone(lessons: 
     assert not any(gone & {*owners} for owners in taught(run, lessons).values())
     assert kept < set(run.chunks.values_list("artifact", flat=True))
     assert not gone & {*ballot_load(run.pk).holder}
-    assert len(balances(study).holders) == 28 and not gone & {*balances(study).holders}, "they pay nothing"
+    assert len(balances(study).holders) == 28 and not gone & {*balances(study).holders}, "they are charged nothing"
 
 
 def test_a_run_that_everybody_has_left_goes_on_without_a_vote() -> None:
-    """That nobody is left is known from consents alone: the run must not tell it."""
+    """Consents alone show that everybody has left, so the run must not reveal it."""
     study = study_with_table(retain_votes=True)
     run = run_teach(run_start(study, **TABLE_RUN))
     for holder in study.holders.all():
@@ -178,7 +178,7 @@ def test_assignment_is_independent_of_others_and_each_run_draws_its_own_lots(mon
 
 
 def test_a_crash_while_holders_leave_does_not_let_their_teachers_vote() -> None:
-    """The new assignment is stored, and the transaction that asks for new teachers is lost."""
+    """The new assignment is stored, but the transaction that requests new teachers is lost."""
     study = study_with_table(retain_votes=True)
     run = run_teach(run_start(study, **TABLE_RUN))
     holder = study.holders.earliest("pk")
@@ -204,7 +204,7 @@ def test_a_worker_that_lost_its_claim_cannot_replace_what_another_taught(monkeyp
     save = pate_teachers.arrays_save
 
     def slow(name: str, **arrays: np.ndarray) -> str:
-        """While this worker writes, the sweep gives its chunk to another."""
+        """While this worker writes, the sweep gives its chunk to another worker."""
         monkeypatch.setattr(pate_teachers, "arrays_save", save)
         run.chunks.filter(pk=chunk.pk).update(claimed_by="")
         advance.chunk_train(chunk.pk)
@@ -216,7 +216,7 @@ def test_a_worker_that_lost_its_claim_cannot_replace_what_another_taught(monkeyp
     assert chunk.state == chunk.State.DONE
     _, names = storages["private"].listdir(f"runs/{run.pk}")
     written = [name for name in names if name.startswith("predictions")]
-    assert written == [chunk.artifact.rpartition("/")[2]], "what the other wrote is deleted"
+    assert written == [chunk.artifact.rpartition("/")[2]], "files of the other worker are deleted"
 
 
 def test_teachers_that_kill_every_worker_end_their_run_and_a_silent_storage_does_not(monkeypatch) -> None:
@@ -248,7 +248,7 @@ def members(run: Run) -> set[int]:
 
 
 def shares_seen(patch: pytest.MonkeyPatch, run: Run, at: float = 2.0, then: Any = None) -> list[float]:
-    """Share that was done each time that it was noted; ``then`` is called once it is at least ``at``."""
+    """Return each reported share of the work; ``then`` is called once the share is at least ``at``."""
     note, seen = pate_teachers._note, []
 
     def noted(run: Run, done: int, total: int) -> None:

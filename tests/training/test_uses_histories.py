@@ -1,4 +1,4 @@
-"""What was released before, over random histories of consents, policies and releases, against the worst account."""
+"""The displayed uses over random histories of consents, policies and releases, compared with the worst account."""
 
 import random
 from collections import defaultdict
@@ -28,12 +28,12 @@ EPSILONS = [(1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (2.0, 3.0, 4.0), (0.8, 2.5, 2.6)]
 
 
 def seeds(numbers: range) -> list[Any]:
-    """The first number for every suite, the others for the exhaustive one."""
+    """Return the first seed for every suite, and the others for the exhaustive one."""
     return [numbers[0], *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in numbers[1:])]
 
 
 class History:
-    """A study whose releases charge everybody as much as they can, and the worst account that anybody could have."""
+    """A study whose releases charge everybody as much as possible, and the largest account that anybody could have."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -66,7 +66,7 @@ class History:
             self.worst[holder] += spent - before[holder]
 
     def run(self) -> None:
-        """A run that uses all of its share, or gives back what its batches did not use."""
+        """Return a run that uses all of its share, or gives back what its batches did not use."""
         granted = self.random.choice([0.05, 0.1, 0.3])
         if granted > share_free(self.study):
             return
@@ -88,7 +88,7 @@ class History:
         share_settle(study=self.study, subject=run.pk, used=sum(parts))
 
     def begun(self, granted: float) -> tuple[Run, float]:
-        """A run that has been granted a share and may spend it, and the limit of that share."""
+        """Return a run that was granted a share and may spend it, and the limit of that share."""
         run, now = run_draft(self.study, **EVERYBODY), timezone.now()
         share_grant(study=self.study, subject=run.pk, purpose="run", share=granted, acting_user=None)
         limit = share_open(study=self.study, subject=run.pk)
@@ -96,7 +96,7 @@ class History:
         return run, limit
 
     def release(self, run: Run, batch: int, holders: np.ndarray, charges: np.ndarray, limits: np.ndarray) -> None:
-        """Record a batch of a run, with what it charges whom."""
+        """Record a batch of a run with its charges."""
         release_record(
             study=self.study,
             kind="counts",
@@ -110,15 +110,15 @@ class History:
         )
 
     def released(self, charged: list[int]) -> None:
-        """Look at who was charged by a batch; nothing here."""
+        """Receive the ids of the people charged by a batch; subclasses may override this."""
 
     def stand(self) -> dict[int, float]:
-        """Charges of everybody."""
+        """Return everybody's charges."""
         ids = np.array([holder.pk for holder in self.holders])
         return dict(zip(ids.tolist(), account_balances(self.study, ids).tolist(), strict=True))
 
     def reported_bounds(self) -> dict[int, float]:
-        """What each of them reads."""
+        """Return what each person reads."""
         return {holder.pk: usage_of(holder).mu_squared for holder in self.holders}
 
 
@@ -135,7 +135,7 @@ def test_the_reported_bound_covers_accounts_and_grows_with_releases(seed: int) -
         for holder, spent in history.stand().items():
             assert spent <= record[holder] * (1 + 1e-9)
             assert history.worst[holder] <= record[holder] * (1 + 1e-9)
-            assert record[holder] >= before[holder] * (1 - 1e-12), "nothing that was released is called back"
+            assert record[holder] >= before[holder] * (1 - 1e-12), "nothing that was released is reversed"
 
 
 @pytest.mark.parametrize("seed", seeds(range(100, 102)))
@@ -154,4 +154,4 @@ def test_the_bound_equals_the_worst_account_where_shares_are_used_up(seed: int) 
         share_settle(study=history.study, subject=run.pk, used=granted)
         record = history.reported_bounds()
         for holder, spent in history.stand().items():
-            assert record[holder] == pytest.approx(spent, rel=1e-9), "each took all that they could be charged"
+            assert record[holder] == pytest.approx(spent, rel=1e-9), "each was charged as much as possible"

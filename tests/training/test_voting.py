@@ -1,4 +1,4 @@
-"""The vote: what stops it, what it charges, who is heard, and that labels and charges are one."""
+"""The vote of teachers: when it stops, what it charges, who votes, and that labels and charges are atomic."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ CHEAP = {"name": "gnmax", "sigma": 40.0}
 
 
 def run_voting(study: Study, *, share: float = 1.0, **fields: Any) -> Run:
-    """A run whose vote has been opened; no batch has been put to it."""
+    """Return a run whose vote has been opened; no batch has been asked."""
     run = run_teach(run_start(study, share=share, **TABLE_RUN | fields))
     assert vote_open(run)
     return Run.objects.get(pk=run.pk)
@@ -100,22 +100,22 @@ def test_enough_labels_are_enough_even_where_points_are_rejected(monkeypatch: py
     run = vote_to_the_end(run_voting(study_with_table(points=30), aggregator=picky, wanted_labels=4, batch_size=30))
     assert (run.labels, run.stop_reason) == (4, Run.StopReason.ENOUGH)
     assert run.rejected == run.queries.filter(label__isnull=True).count() > 0
-    assert run.queries.latest("row").label is not None, "the query that brought the last label is the last"
+    assert run.queries.latest("row").label is not None, "the query with the last label is the last one"
 
 
 def test_a_prefix_is_affordable_up_to_the_query_that_could_cost_too_much() -> None:
-    """A query counts as if it will be answered: whether it stops the vote does not depend on its own noise."""
+    """A query counts as if it were answered, so whether it stops the vote does not depend on its own noise."""
     budget = VoteBudget(cap=1.0, allowed=1.0, check=0.1, label=0.2)
     # asked + answered before: .3, .4, .7, .8, 1.1
     assert budget.affordable(np.array([False, True, False, True, True, True])) == 4
-    assert budget.affordable(np.array([False] * 20)) == 8, "0.7 are paid, and the next could cost 0.3"
+    assert budget.affordable(np.array([False] * 20)) == 8, "0.7 are spent, and the next query could cost 0.3"
 
 
 @pytest.mark.parametrize(
     "variant", ["weighting", *(pytest.param(each, marks=pytest.mark.exhaustive) for each in ("standard", "upsampling"))]
 )
 def test_stop_is_independent_of_consents_and_spending(variant: str) -> None:
-    """Two studies of the same head counts, one of which hardly anybody has joined."""
+    """Two studies have the same head counts, but hardly anybody has joined the second."""
     ends = []
     for slug, levels in (("all", "HAL"), ("few", "HAL" + "-" * 27)):
         study = study_with_table(slug)
@@ -130,7 +130,7 @@ def test_stop_is_independent_of_consents_and_spending(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", [pytest.param("standard", marks=pytest.mark.exhaustive), "weighting", "upsampling"])
 def test_what_is_charged_is_the_closed_form(variant: str) -> None:
-    """2(kw)²/σ² for a label and (kw)²/σ_T² for a check, to everybody in a teacher; to merged groups the same."""
+    """2(kw)²/σ² for a label and (kw)²/σ_T² for a check, for everybody in a teacher, including merged groups."""
     confident = {"name": "confident_gnmax", "sigma": 30.0, "sigma_threshold": 50.0, "threshold": 5.0}
     study = study_with_table()
     run = vote_to_the_end(run_voting(study, aggregator=confident, variant=variant))
@@ -179,7 +179,7 @@ def test_a_worker_ends_no_round_that_another_has_just_opened(monkeypatch: pytest
     run = run_voting(study_with_table(), aggregator=CHEAP)
 
     def last(_rounds: Any) -> None:
-        """Find no round, and let another worker open it at once."""
+        """Find no round, and let another worker open it at the same time."""
         monkeypatch.undo()
         assert asking_of(run).step(Run.objects.get(pk=run.pk))
 
@@ -205,7 +205,7 @@ def test_workers_that_vote_at_the_same_time_charge_nothing_twice() -> None:
 
 @pytest.mark.parametrize("variant", ["weighting", "upsampling"])
 def test_a_withdrawal_silences_the_holders_teachers_from_the_next_batch(silenced, variant) -> None:
-    """All of them, in upsampling, and also if the holder comes back."""
+    """In upsampling, all of them are silenced, even if the holder consents again."""
     study = study_with_table()
     run = run_voting(study, variant=variant, aggregator=CHEAP)
     vote_batch(run)
@@ -217,11 +217,11 @@ def test_a_withdrawal_silences_the_holders_teachers_from_the_next_batch(silenced
     assert silenced == [[], teachers_of(run, holder), teachers_of(run, holder)]
     assert len(silenced[1]) == (run.plan["groups"][2]["factor"] if variant == "upsampling" else 1)
     assert run.labels == 12, "the others still vote"
-    assert account(holder) == run.spent[2], "that they left is to be seen in every further vote: charged to the end"
+    assert account(holder) == run.spent[2], "their absence shows in every further vote, so they are charged to the end"
 
 
 def test_stronger_protection_or_a_smaller_epsilon_silences_at_once(silenced: list[list[int]]) -> None:
-    """And weaker protection changes nothing, nor does the policy, which is public, change the stop."""
+    """Weaker protection changes nothing, and the policy, which is public, does not change when the vote stops."""
     study = study_with_table()
     run = run_voting(study, aggregator=CHEAP)
     stricter, weaker = holder_of(study, "AVERAGE"), holder_of(study, "HIGH")
@@ -237,7 +237,7 @@ def test_stronger_protection_or_a_smaller_epsilon_silences_at_once(silenced: lis
 
 
 def test_a_vote_without_teachers_left_goes_on_by_noise_alone(silenced: list[list[int]]) -> None:
-    """That everybody has left is known from their consents: it must not end the vote."""
+    """Consents alone show that everybody has left, so this must not end the vote."""
     study = study_with_table()
     run = run_voting(study, aggregator=CHEAP)
     vote_batch(run)
@@ -258,9 +258,9 @@ def test_a_stricter_promise_before_the_vote_removes_and_a_weaker_one_stays() -> 
     run = run_teach(run)
     assert vote_open(run)
     run = vote_to_the_end(Run.objects.get(pk=run.pk))
-    assert account(stricter) == 0.0, "a vote that they are not in costs them nothing"
+    assert account(stricter) == 0.0, "they are charged nothing for a vote that they are not in"
     assert stricter.pk not in arrays_load(run.assignment)["holder"]
-    assert account(looser) == run.spent[0], "their teacher votes with the weight of before"
+    assert account(looser) == run.spent[0], "their teacher votes with its former weight"
 
 
 def test_the_vote_opens_only_after_affected_teachers_were_retrained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_the_vote_opens_only_after_affected_teachers_were_retrained(monkeypatch:
 
     def lock(study_id: int) -> Study:
         if next(faster, False):
-            assert vote_open(Run.objects.get(pk=run.pk)), "the other worker sends a teacher back to learn"
+            assert vote_open(Run.objects.get(pk=run.pk)), "the other worker retrains a teacher"
         return consent_services.study_lock(study_id)
 
     monkeypatch.setattr(commits, "study_lock", lock)
@@ -292,7 +292,7 @@ def test_an_exhausted_group_is_charged_nothing_more(silenced: list[list[int]]) -
     study = study_with_table(points=60)
     run = vote_to_the_end(run_voting(study, **PROPORTIONS, on_exhausted="retire"))
     assert run.stop_reason == Run.StopReason.RETIRED
-    assert run.position > stop.position, "the vote went on"
+    assert run.position > stop.position, "the vote continued"
     assert [group.retired for group in run_groups(run)] == [True] * 3
     costs = [release.content["charges"] for release in Release.objects.filter(run=run.pk).order_by("batch")]
     first = int(np.argmin(np.count_nonzero(costs, axis=0)))
@@ -391,12 +391,12 @@ def test_interactive_gnmax_pays_for_checks_and_its_student_knows_released_labels
     assert shares.shape == (60, 3)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-6)
     assert not interim_probabilities(run, labels[: ninth + 1]).any()
-    # A label that the teachers do not contradict is kept, free of charge, and taught.
+    # A label that the teachers do not contradict is kept without charge, and taught.
     reinforced = run.queries.filter(reinforced=True)
     state = state_of(vote_question(run), run)
     rows = reinforced.order_by("row").values_list("row", flat=True)
     assert list(rows) == np.flatnonzero(state.reinforced).tolist() and len(rows) == run.reinforced > 0
-    for batch in run.batches.order_by("index"):  # each is the label of the student of the batch before
+    for batch in run.batches.order_by("index"):  # each is the label that the student predicted in the previous batch
         student = interim_probabilities(run, state.labels[: batch.start])
         own = [row for row in rows if batch.start <= row < batch.start + batch.size]
         assert student[own].argmax(axis=1).tolist() == state.labels[own].tolist()
@@ -409,7 +409,7 @@ def test_interactive_gnmax_pays_for_checks_and_its_student_knows_released_labels
     assert heading == ["row", "label", "reinforced"]
     assert [line[0] for line in lines if line[2]] == list(rows) and len(lines) == run.labels + run.reinforced
     assert labels_arrays(run)["reinforced"].sum() == run.reinforced
-    # Nobody can turn one into a label that was paid for, or the other way round.
+    # A free label cannot be turned into a charged one, or the other way round.
     run.queries.filter(row=rows[0]).update(reinforced=False)
     faults = "\n".join(release_faults(run))
     assert "the labels or counts of" in faults and "its number of reinforced labels" in faults
@@ -417,7 +417,7 @@ def test_interactive_gnmax_pays_for_checks_and_its_student_knows_released_labels
 
 @pytest.mark.exhaustive
 def test_interactive_gnmax_can_be_rehearsed() -> None:
-    """Its student learns from the labels before, and stricter budgets end the vote sooner."""
+    """Its student learns from earlier labels, and stricter budgets end the vote sooner."""
     study = rehearsal_with_table(holders=60, points=60)
     ends = []
     for epsilon in (40.0, 0.3):
@@ -434,7 +434,7 @@ def test_interactive_gnmax_can_be_rehearsed() -> None:
 
 
 def test_vanishing_charges_everybody_for_the_queries_of_their_teacher() -> None:
-    """Who takes part follows from the plan; a withdrawal in mid-vote changes nobody's charge."""
+    """The plan determines who takes part, so a withdrawal during the vote changes nobody's charge."""
     study = study_with_table(points=20, retain_votes=True)
     run = run_voting(study, variant="vanishing", aggregator=CHEAP, batch_size=6)
     vote_batch(run)

@@ -1,4 +1,4 @@
-"""A mail server that keeps what it is sent, and what people do with their mails and apps."""
+"""A mail server that stores the mails it receives, and helpers for people's mails and authenticator apps."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests import factories
 
 
 class Mailbox:
-    """Keeps the mails that a server takes; refuses all while ``refuses`` is set."""
+    """A handler that stores received mails, and refuses all while ``refuses`` is set."""
 
     def __init__(self) -> None:
         self.mails: list[EmailMessage] = []
@@ -31,7 +31,7 @@ class Mailbox:
         return "250 OK"
 
     def deliver(self) -> list[EmailMessage]:
-        """Mails of the worker's next delivery."""
+        """Return the mails of the worker's next delivery."""
         before = len(self.mails)
         mails_deliver()
         return self.mails[before:]
@@ -42,19 +42,19 @@ def words(mail: EmailMessage) -> str:
 
 
 def subject(mail: EmailMessage) -> str:
-    """The subject, less the space with which a folded one begins."""
+    """Return the subject without the leading space of folded ones."""
     return str(mail["Subject"]).strip()
 
 
 def link_in(mail: EmailMessage) -> str:
-    """The path of the mail's link."""
+    """Return the path of the mail's link."""
     (path,) = re.findall(r"^http://127\.0\.0\.1:8000(/account/\S+/)$", words(mail), re.MULTILINE)
     return path
 
 
 @pytest.fixture
 def mailbox(settings) -> Iterator[Mailbox]:
-    """A real SMTP server on this machine, on a port that the system chooses, to which the site sends."""
+    """Start a real SMTP server on a free port of this machine, to which the site sends."""
     box = Mailbox()
     with create_server(("127.0.0.1", 0)) as listener:
 
@@ -75,5 +75,5 @@ def sign_in(client: Client, name: str, password: str = factories.PASSWORD):
 
 
 def code_of(secret: str) -> str:
-    """The code that an authenticator app shows now."""
+    """Return the code that an authenticator app shows now."""
     return format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time()))))

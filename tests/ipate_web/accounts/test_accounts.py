@@ -1,4 +1,4 @@
-"""Addresses, passwords, an account's page and single sign-on, with a real SMTP server and a real OpenID provider."""
+"""Addresses, passwords, the account page and single sign-on, with a real SMTP server and a real OpenID provider."""
 
 import re
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def test_a_password_is_reset_by_mail(client: Client, mailbox: Mailbox, hanna: Us
     assert sent["To"] == "hanna@example.org"
     assert "Your user name: hanna" in words(sent)
     page = client.get(link_in(sent), follow=True)
-    assert link_in(sent) not in page.request["PATH_INFO"]  # the key has left the address bar
+    assert link_in(sent) not in page.request["PATH_INFO"]  # the key is no longer in the address bar
     done = client.post(page.request["PATH_INFO"], {"password1": NEW, "password2": NEW}, follow=True)
     assert "Sign out" in done.text and "Sign in with it now." not in done.text
     assert sign_in(Client(), "hanna", NEW).status_code == 302
@@ -68,7 +68,7 @@ def test_asking_for_mails_is_limited_and_does_not_tell_whether_there_is_an_accou
     assert len(answers) == 1
     assert [client.post(page, {"email": "hanna@example.org"}).status_code for _ in range(2)] == [302, 429]
     assert Mail.objects.count() == 2
-    with pytest.raises(NoReverseMatch):  # nobody signs up by themselves
+    with pytest.raises(NoReverseMatch):  # people cannot sign up themselves
         reverse("account_signup")
 
 
@@ -126,7 +126,7 @@ LOGIN = "/account/oidc/sso/login/"
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[str]:
-    """Its address."""
+    """Return the provider's address."""
     with oidc_provider_mock.run_server_in_thread() as server:
         yield f"http://127.0.0.1:{server.server_port}"
 
@@ -143,7 +143,7 @@ def organisation(provider: str, settings) -> str:
 
 
 def sign_on(client: Client, organisation: str, email: str, *, verified: bool = True):
-    """Go to the provider, sign in there as ``email``, and come back."""
+    """Go to the provider, sign in there as ``email``, and return."""
     httpx.put(f"{organisation}/users/{email}", json={"email": email, "email_verified": verified}).raise_for_status()
     away = client.post(LOGIN)
     assert away.url.startswith(f"{organisation}/oauth2/authorize")
@@ -164,7 +164,7 @@ def test_an_account_is_found_by_its_confirmed_address(client: Client, organisati
     EmailAddress.objects.all().delete()
     assert sign_on(Client(), organisation, "hanna@example.org").url == "/", "connected from then on"
     account_create(username="dora", first_name="D", last_name="D", email="dora@example.org", acting_user=None)
-    assert sign_on(Client(), organisation, "dora@example.org").url == "/", "an administrator has made it"
+    assert sign_on(Client(), organisation, "dora@example.org").url == "/", "an administrator has created it"
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_superusers_say_who_administers_on_record(ada: User) -> None:
 
 @pytest.fixture
 def olga() -> User:
-    """Operator of a study: an account of staff."""
+    """Return the operator of a study, which is a staff account."""
     factories.study_create()
     return User.objects.get(username="olga")
 
@@ -310,7 +310,7 @@ def test_a_closed_account_is_out_at_once_and_comes_back_without_what_ended(admin
     assert mailbox.deliver() == []
     assert "Reopen" in administrator.get(reverse("staff_accounts")).text
     administrator.post(close(olga), {"act": "reopen"})
-    assert hers.get("/studies/digits/").status_code == 302, "the session does not come back"
+    assert hers.get("/studies/digits/").status_code == 302, "the session does not return"
     assert Client().get(reverse("api:studies"), **program).status_code == 401, "nor does the token"
     assert sign_in(hers, "olga").status_code == 302
     assert hers.get("/studies/digits/").status_code == 200, "the role does"
@@ -333,7 +333,7 @@ def test_the_last_administrator_stays_and_nobody_closes_their_own_account(admini
 def test_accounts_out_of_reach_are_not_closed(administrator: Client, ada: User) -> None:
     root = factories.user_create("root", is_superuser=True, is_staff=True)
     assert administrator.post(close(root), {"act": "close"}).status_code == 403
-    assert administrator.post(close(factories.user_create("hanna"))).status_code == 404, "no account of staff"
+    assert administrator.post(close(factories.user_create("hanna"))).status_code == 404, "not a staff account"
     with pytest.raises(PermissionDenied):
         accounts.account_close(user=ada, acting_user=factories.user_create("mallory"))
     chair = factories.user_create("clara")
@@ -341,6 +341,6 @@ def test_accounts_out_of_reach_are_not_closed(administrator: Client, ada: User) 
     services.membership_add(study=study, user=chair, role=Role.CHAIR, acting_user=None)
     services.membership_add(study=study, user=ada, role=Role.OPERATOR, acting_user=None)
     assert administrator.post(close(chair), {"act": "close"}).status_code == 403, (
-        "she oversees what the administrator operates"
+        "she supervises a study that the administrator operates"
     )
     assert User.objects.filter(is_active=False).count() == 0

@@ -1,4 +1,4 @@
-"""Mails through a real SMTP server: to whom they go, what they never say, and what happens when it does not answer."""
+"""Mails through a real SMTP server: their recipients, what they never say, and what happens if the server fails."""
 
 from datetime import timedelta
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.django_db
 
 
 def person(name: str, *, confirmed: bool = True, **wishes: object) -> User:
-    """Somebody with an address."""
+    """Return somebody with an address."""
     address = f"{name}@example.org"
     user = factories.user_create(name, email=address)
     EmailAddress.objects.create(user=user, email=address, verified=confirmed, primary=True)
@@ -50,7 +50,7 @@ def person(name: str, *, confirmed: bool = True, **wishes: object) -> User:
 @built_once
 def study() -> Study:
     study = factories.study_open(title="Reading digits")
-    Mail.objects.all().delete()  # to those who proposed what was approved
+    Mail.objects.all().delete()  # to the proposers of what was approved
     return study
 
 
@@ -99,7 +99,7 @@ def people() -> dict[str, User]:
 
 
 def people_with_mails() -> dict[str, User]:
-    """Holders of every level, of none, and undecided, for each of whom every kind of mail is caused."""
+    """Return holders of every level, of none, and undecided ones, with every kind of mail sent to each."""
     study_with_every_mail()
     return {answer: User.objects.get(username=f"hanna-{answer.lower()}") for answer in ANSWERS}
 
@@ -133,7 +133,7 @@ def study_with_every_mail() -> Study:
     news = [News.objects.create(study=study, kind=kind, about=key) for kind, key in (("result", run.pk), ("year", ""))]
     factories.form_publish(study, {"en": "A year."}, valid=services.Valid(months=12))
     form = ConsentForm.objects.filter(study=study).latest("version")
-    for answer, user in people.items():  # last, for all: a renewal is told to whoever answered such a form
+    for answer, user in people.items():  # last, for all: a renewal goes to everyone who answered such a form
         holder = DataHolder.objects.get(study=study, user=user)
         if answer in Level.values:
             event = services.consent_give(holder=holder, level=answer, form=form, acting_user=user)
@@ -161,7 +161,7 @@ def study_with_every_mail() -> Study:
     )
     services.membership_add(study=study, user=conrad, role=Role.COMMITTEE, acting_user=None)
     services.consent_form_correct(study=study, acting_user=olga, texts={"en": "One year."})
-    # Most are mails of staff: as if holders got them, too.
+    # Most mails are for staff; this test sends them to holders, too.
     about: list[tuple[object, tuple[str, ...]]] = [
         (run.pk, ("run_waiting", "approval_failed", "run_approved", "run_ended", "share_used", "result_withdrawn")),
         (policy.pk, ("policy_waiting", "policy_overdue")),
@@ -193,7 +193,7 @@ def study_with_every_mail() -> Study:
 
 def test_no_kind_of_mail_tells_a_level(people: dict[str, User]) -> None:
     def mails_of(user: User) -> set[tuple[str, str]]:
-        """Text of each kind of mail, less what must differ: their name and their links."""
+        """Return the text of each kind of mail, without the name and links, which must differ."""
         texts = set()
         for row in Mail.objects.filter(user=user).select_related("study"):
             message = mail.mail_render(row)
@@ -212,9 +212,11 @@ def test_no_kind_of_mail_tells_a_level(people: dict[str, User]) -> None:
         assert other == first
     for _kind, text in first:
         named = [level for level in Level.values if level.lower() + " protection" in text.lower()]
-        assert named in ([], Level.values), "none of them, or what all of them mean"
+        assert named in ([], Level.values), "all or none of them mean it"
         assert "ε =" not in text
-    assert set(Mail.objects.values_list("kind", flat=True)) == set(mail.KINDS), "cause the new kind above, too"
+    assert set(Mail.objects.values_list("kind", flat=True)) == set(mail.KINDS), (
+        "add the new kind to the mails sent above"
+    )
 
 
 def test_a_server_that_does_not_answer_is_tried_again_later(mailbox, holder, caplog) -> None:

@@ -1,6 +1,6 @@
-"""What is required of staff alone: a second factor, and that they are signed out where they leave their browser.
+"""Rules for staff only: a second factor, and being signed out after an idle time.
 
-The second factor is asked for at every sign-in, limited, and kept encrypted.
+The second factor is required at every sign-in, limited, and stored encrypted.
 """
 
 import base64
@@ -30,26 +30,26 @@ from tests.pages import as_
 
 pytestmark = pytest.mark.django_db
 
-#: That of RFC 6238.
+#: The secret of RFC 6238.
 SECRET = base64.b32encode(b"12345678901234567890").decode()
 
 
 @pytest.fixture
 def olga() -> User:
-    """An operator."""
+    """Return an operator."""
     factories.study_open()
     return User.objects.get(username="olga")
 
 
 @pytest.fixture(autouse=True)
 def _one_code_during_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A code that an app shows counts for half a minute, and for no moment longer."""
+    """Keep the time within half a minute, during which an app's code is valid."""
     monkeypatch.setattr(auth, "time", SimpleNamespace(time=lambda: 1_800_000_000.0))
 
 
 @pytest.fixture
 def secret(olga: User) -> str:
-    """Of the authenticator app that olga has set up."""
+    """Return the secret of the authenticator app that olga has set up."""
     TOTP.activate(olga, SECRET)
     RecoveryCodes.activate(olga)
     return SECRET
@@ -81,7 +81,7 @@ def test_an_app_is_set_up_with_the_code_that_it_shows(client: Client, olga: User
     again = Client()
     sign_in(again, "olga")
     again.post(reverse("mfa_authenticate"), {"code": code})
-    assert not is_signed_in(again), "it has counted"
+    assert not is_signed_in(again), "it was used"
 
 
 def test_sign_in_asks_for_it(client: Client, olga: User, secret: str) -> None:
@@ -92,11 +92,11 @@ def test_sign_in_asks_for_it(client: Client, olga: User, secret: str) -> None:
     assert client.post(reverse("mfa_authenticate"), {"code": code}).status_code == 302
     assert is_signed_in(client)
     for typed in (code, f" {code[:3]}-{code[3:]}"):
-        cache.clear()  # as in another process that has a cache of its own
+        cache.clear()  # as in another process with a separate cache
         again = Client()
         sign_in(again, "olga")
         again.post(reverse("mfa_authenticate"), {"code": typed})
-        assert not is_signed_in(again), "a code counts once"
+        assert not is_signed_in(again), "a code works once"
 
 
 def test_a_recovery_code_signs_in_once(client: Client, olga: User, secret: str) -> None:
@@ -140,7 +140,7 @@ def test_an_installation_can_require_it_of_staff(client: Client, olga: User, set
     sign_in(client, "staff")
     assert client.get("/glossary/").status_code == Client().get("/api/v1/runs", headers=asks).status_code == 200
     settings.STAFF_SECOND_FACTOR = True
-    RecoveryCodes.activate(user)  # which are none alone
+    RecoveryCodes.activate(user)  # which are not sufficient alone
     for page in ("/", "/studies/digits/", "/glossary/", "/accounts/", "/admin/"):
         assert client.get(page).url == reverse("mfa_index"), page
     assert client.get("/api/v1/studies/").status_code == 403
@@ -150,12 +150,12 @@ def test_an_installation_can_require_it_of_staff(client: Client, olga: User, set
     TOTP.activate(user, generate_totp_secret())
     assert client.get("/glossary/").status_code == Client().get("/api/v1/runs", headers=asks).status_code == 200
     factories.holder_create(olga.memberships.first().study, user=factories.user_create("hanna"))
-    assert as_("hanna").get("/my/").status_code == 200, "holders need none"
+    assert as_("hanna").get("/my/").status_code == 200, "holders do not need one"
 
 
 @pytest.fixture
 def after(monkeypatch: pytest.MonkeyPatch):
-    """``after(minutes)``: time passes."""
+    """Move time forward by ``after(minutes)``."""
     now = [timezone.now()]
     monkeypatch.setattr(timezone, "now", lambda: now[0])
 

@@ -1,4 +1,4 @@
-"""A small study of a table with a finished run, a rehearsal study beside it, and a client for each role."""
+"""A small study of a table with a finished run, a rehearsal study, and a client for each role."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,10 +20,10 @@ from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_enter
 
 HOLDERS = {Level.HIGH: 187, Level.AVERAGE: 259, Level.LOW: 113}
-"""How many holders are at each level: secrets, and numbers that nothing else in these studies has."""
+"""Number of holders at each level: secrets that no other number in these studies equals."""
 UNDECIDED = 2
 HEAD_COUNTS = {"HIGH": 200, "AVERAGE": 250, "LOW": 100}
-"""What is public of them."""
+"""Public head counts of these holders."""
 POINTS = 30
 SCHEMA = schema_from_json(
     {
@@ -40,7 +40,7 @@ Client = Callable[[str], APIClient]
 
 
 def _rows(count: int) -> Rows:
-    """Old people are ill."""
+    """Return rows in which old people are ill."""
     rng = np.random.default_rng(1)
     assert isinstance(SCHEMA, TabularSchema)
     ages = rng.uniform(0, 100, count)
@@ -91,19 +91,19 @@ def ward_with_run() -> Study:
 
 @pytest.fixture
 def study(request: pytest.FixtureRequest, db: Any) -> Study:
-    """Two holders of the private records have not decided; everyone else has."""
+    """Return the study. Two holders of private records have not decided; everyone else has consented."""
     return ward_with_run() if "run" in request.fixturenames else ward()
 
 
 @pytest.fixture
 def run(study: Study) -> Run:
-    """A run that released labels and made a student."""
+    """Return a run that released labels and made a student."""
     return Run.objects.filter(study=study, title="Weighted").first() or run_whole(study, title="Weighted")
 
 
 @pytest.fixture
 def asking_run(study: Study) -> Run:
-    """A run in which every holder voted, in two batches, with half of every cap."""
+    """Return a run in which every holder voted, in two batches, with half of every cap."""
     run = run_draft(study, **EVERYBODY, title="Everybody", batch_size=20, choices={"sigma": 11.7})
     return run_ask(run_approve(run=run, acting_user=user_create("olga"), share=0.5))
 
@@ -111,7 +111,7 @@ def asking_run(study: Study) -> Run:
 @pytest.fixture
 @built_once
 def tryout(db: Any) -> Study:
-    """A rehearsal study on records that are nobody's secret."""
+    """Return a rehearsal study on records that are not confidential."""
     study = study_create("tryout", delta=1e-4, rehearsal=True)
     _data_and_people(study, [Role.OPERATOR, Role.RESEARCHER])
     return study
@@ -119,7 +119,7 @@ def tryout(db: Any) -> Study:
 
 @pytest.fixture
 def client() -> Client:
-    """``client("researcher")`` asks with a token of that user; ``client("")`` with none."""
+    """Return a client with a token of this user: ``client("researcher")``; ``client("")`` has none."""
 
     def create(username: str) -> APIClient:
         client = APIClient()

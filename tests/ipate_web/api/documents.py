@@ -1,4 +1,4 @@
-"""Pages of the documents that follow from the code: ``python -m tests.ipate_web.api.documents`` writes them."""
+"""Documents generated from the code; ``python -m tests.ipate_web.api.documents`` writes them."""
 
 import ast
 import os
@@ -88,7 +88,7 @@ PLACES: dict[str, tuple[str, str]] = {
     "model-predict": ("", ""),
     "keys": ("", "verify_checkpoints"),
 }
-"""Name of the page and command for the addresses of the API, by their names."""
+"""Name of the page and command for the addresses of the API, by endpoint name."""
 
 
 def errors_page() -> str:
@@ -103,7 +103,7 @@ def errors_page() -> str:
 
 
 def capabilities_page() -> str:
-    """Return the page with what pages, API, client and commands can do."""
+    """Return the page that compares pages, API, client and commands."""
     from drf_spectacular.generators import SchemaGenerator
 
     paths = SchemaGenerator().get_schema(request=None, public=True)["paths"]
@@ -129,7 +129,7 @@ _NAMES = {"pk": "id"}
 
 
 def client_methods() -> dict[str, list[str]]:
-    """Return the client's methods by the address that they ask, as the OpenAPI document writes it."""
+    """Return the client's methods by the address that they request, as the OpenAPI document writes it."""
     known = {re.sub(r"{\w+}", "{}", address): address for address in addresses().values()}
     found: dict[str, list[str]] = defaultdict(list)
     for method in _methods():
@@ -151,7 +151,7 @@ def _methods() -> Iterator[ast.FunctionDef]:
 
 
 def _texts(method: ast.FunctionDef) -> Iterator[str]:
-    """Yield what could be addresses: the arguments of the client's own requests, and the parts given to ``at``."""
+    """Yield possible addresses: the arguments of the client's requests, and the parts given to ``at``."""
     for node in ast.walk(method):
         if not isinstance(node, ast.Call):
             continue
@@ -162,7 +162,7 @@ def _texts(method: ast.FunctionDef) -> Iterator[str]:
 
 
 def _page(name: str) -> str:
-    """Return the address of a page by its name, or nothing for no name."""
+    """Return the address of a page by its name, or an empty text if there is no name."""
     from django.urls import get_resolver
 
     if not name:

@@ -1,4 +1,4 @@
-"""Who may do what else at an address of the API than what `tests/test_roles.py` asks there."""
+"""Access to the API's addresses beyond the requests of `tests/test_roles.py`."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ TABLE = {
     ("POST", "study-encoders"): (403, 403, 403, 403, 404, 404, 401),  # data stewards, there as well
     ("POST", "study-webhooks"): (400, 403, 403, 403, 404, 404, 401),  # an address that is not allowed
     ("POST", "runs"): (201, 403, 403, 201, 400, 400, 401),
-    ("POST", "run-plan"): (200, 403, 403, 200, 400, 400, 401),  # of what is sent it depends whether one may
+    ("POST", "run-plan"): (200, 403, 403, 200, 400, 400, 401),  # access depends on what is sent
     ("DELETE", "run-approve"): (409, 403, 403, 403, 404, 404, 401),  # nothing is being planned
-    ("PUT", "run"): (403, 403, 403, 403, 404, 404, 401),  # another's draft
+    ("PUT", "run"): (403, 403, 403, 403, 404, 404, 401),  # another person's draft
     ("POST", "run-students"): (202, 403, 403, 409, 404, 404, 401),
 }
-"""What each role is answered. Where nobody is told of another's study, it does not exist: 404, or 400 by field."""
+"""Status for each role. People outside a study get 404, or 400 by field, as if it did not exist."""
 
 
 def test_the_table_is_complete() -> None:

@@ -1,4 +1,4 @@
-"""Errors are problem documents, whatever goes wrong, and say what to do."""
+"""All errors are problem documents and say what to do."""
 
 import json
 import re
@@ -116,7 +116,7 @@ def test_requests_up_to_the_limit_are_read_and_larger_ones_refused(client, sign_
 
 
 def test_without_its_cache_the_site_answers(client: Client, study: Study, settings) -> None:
-    """Nobody listens on that port, as when Redis is restarted."""
+    """No process listens on that port, as when Redis is restarted."""
     settings.CACHES = settings.CACHES | {
         "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:9/0"}
     }

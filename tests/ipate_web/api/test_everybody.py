@@ -1,4 +1,4 @@
-"""Runs in which every holder votes, or of private gradient steps, through the API: propose, plan, follow, costs."""
+"""Runs in which every holder votes, and of private gradient steps, through the API: propose, plan, follow, costs."""
 
 from typing import Any
 

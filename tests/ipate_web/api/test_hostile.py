@@ -1,8 +1,8 @@
-"""Requests that nobody sends by accident, at every address and by every role: none is answered with 500, HTML or late.
+"""Hostile requests at every address and in every role: no response has status 500, is HTML or takes too long.
 
-The second test varies requests that the schema describes; the first breaks the rules around it: bytes that are no
-text, types that no field has, numbers that no database holds, and ids, methods, headers and content types that lead
-nowhere. IPATE_HOSTILE=500 sends fewer.
+The second test varies requests that the schema describes. The first breaks its rules: bytes that are not text, wrong
+types, numbers too large for a database, and invalid ids, methods, headers and content types. IPATE_HOSTILE=500 sends
+fewer.
 """
 
 import json
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 REQUESTS = int(os.environ.get("IPATE_HOSTILE", "5000"))
 SLOW = {"run-plan", "run-planned", "model-predict", "schema"}
-"""What the documents say takes seconds: it computes a plan, loads a model, or renders the schema for the first time."""
+"""Requests that may take seconds, as documented: they compute a plan, load a model, or render the schema first."""
 SECONDS = 1.0
 METHODS = ("GET", "GET", "POST", "POST", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE", "BREW")
 IDS = (
@@ -136,7 +136,7 @@ HEADERS: tuple[dict[str, str], ...] = (
 
 
 def _path(draw: random.Random, address: str, real: dict[str, list[str]]) -> str:
-    """An address with ids, mostly of what there is."""
+    """Return an address with ids, most of which exist."""
 
     def value(part: re.Match[str]) -> str:
         known = real.get(part[1], ["1"])
@@ -210,7 +210,7 @@ def _no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimpleRateThrottle, "allow_request", lambda *_: True)
 
 
-# Others who watch a study or administer the installation can only read.
+# Other people who supervise a study or administer the installation can only read.
 @pytest.mark.usefixtures("_no_limits")
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("role", [Role.RESEARCHER, Role.OPERATOR, Role.STEWARD, "stranger"])
@@ -227,4 +227,4 @@ def test_every_answer_is_one_that_the_schema_tells_of(role, study, run, live_ser
     generated = re.search(r"(\d+) generated", done.stdout)
     assert generated and int(generated[1]) > 20, done.stdout[-2000:]
     record_property("cases", int(generated[1]))
-    logger.info("%s: %s cases in the phases %s", role, generated[1], PHASES)  # pytest --log-cli-level=INFO tells
+    logger.info("%s: %s cases in the phases %s", role, generated[1], PHASES)  # shown by pytest --log-cli-level=INFO

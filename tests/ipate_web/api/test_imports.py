@@ -1,4 +1,4 @@
-"""Data, decisions on paper and head counts over the API, of studies that ask people and of rehearsals."""
+"""Data, decisions on paper and head counts over the API, in studies that ask people and in rehearsals."""
 
 import json
 from typing import Any
@@ -115,7 +115,7 @@ def test_head_counts_are_drawn_and_entered(study: Study, client: Client) -> None
     for wrong in ({"HIGH": 3}, public | {"HIGH": 2**40}, public | {"HIGH": 2**70}):
         assert olga.post(address, {"counts": wrong}, format="json").status_code == 400
     before = HeadCount.objects.count()
-    assert olga.post(address, {}, format="json").status_code == 409, "a draw follows what was seen"
+    assert olga.post(address, {}, format="json").status_code == 409, "a draw names the counts that it follows"
     drawn = olga.post(address, {"follows": entered.json()[0]["release"]}, format="json")
     assert drawn.status_code == 200 and all(each["sigma"] > 0 for each in drawn.json())
     assert HeadCount.objects.count() > before
@@ -141,7 +141,7 @@ FLOWERS = (
 
 
 def rows(count: int, *, holders: bool = True) -> SimpleUploadedFile:
-    """A table in which large things are of the class high."""
+    """Return a table in which large things have the class high."""
     lines = ["who,size,kind"] if holders else ["size,kind"]
     for row in range(count):
         size = row / count
@@ -152,7 +152,7 @@ def rows(count: int, *, holders: bool = True) -> SimpleUploadedFile:
 
 @pytest.fixture
 def ada(client: Client) -> Any:
-    """An administrator of the installation, who has no role in any study."""
+    """Return an administrator of the installation, who has no role in any study."""
     administrator_set(user=user_create("ada"), appointed=True, acting_user=None)
     return client("ada")
 
@@ -169,7 +169,7 @@ def test_set_up_needs_an_administrator_and_an_approver(rehearsal: Study, ada: An
     assert roles == [("ada", Role.OPERATOR), ("ada", Role.STEWARD), ("ben", Role.OPERATOR)]
     assert RoleChange.objects.filter(study=rehearsal, user__username="ben", changed_by__username="ada").exists()
     assert (rehearsal.rehearsal, rehearsal.delta) == (True, 1e-5)
-    assert "slug" in errors(ada.post(STUDIES, STUDY, format="json")), "there is one of that name"
+    assert "slug" in errors(ada.post(STUDIES, STUDY, format="json")), "the name is already used"
 
 
 def test_each_row_can_belong_to_its_own_person(rehearsal: Study, ada: Any) -> None:

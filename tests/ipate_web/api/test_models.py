@@ -1,4 +1,4 @@
-"""Student models over the API: cards, files, predictions, and further versions of one."""
+"""Student models over the API: cards, files, predictions and further versions."""
 
 import base64
 import hashlib
@@ -43,7 +43,7 @@ def test_the_file_comes_with_its_digest(run: Run, client: Client) -> None:
 
 
 def test_every_file_predicts_the_same(run: Run, client: Client) -> None:
-    """Version 1 as if it were from before there was ONNX: it gets its file when it is asked for."""
+    """Version 1 has no ONNX file, as in early versions of iPATE, and gets one when it is requested."""
     StudentModel.objects.filter(run=run).update(onnx="", onnx_digest="")
     researcher = client("researcher")
     served = researcher.post(f"{MODELS}/{run.pk}/predict", {"rows": [YOUNG, OLD]}, format="json").json()

@@ -52,7 +52,7 @@ def errors(response: Any) -> dict[str, str]:
 
 
 def assert_refused(client: Client, sent: list[dict[str, Any]], expected: list[tuple[str, str]]) -> None:
-    """Each proposal is refused with the expected words about the expected field, and nothing is left of it."""
+    """Check that each proposal is refused with the expected error for the expected field, and that nothing remains."""
     researcher = client("researcher")
     for body, (field, words) in zip(sent, expected, strict=True):
         answer = researcher.post(RUNS, body, format="json")
@@ -81,9 +81,9 @@ def test_the_answer_names_the_wrong_field(study: Study, client: Client) -> None:
 
 
 def test_one_person_has_one_plan_computed_at_a_time(study: Study, client: Client) -> None:
-    """Or one token would take all processes of the site."""
+    """Otherwise one token could occupy all processes of the site."""
     operator, researcher = client("operator"), client("researcher")
-    with slot(User.objects.get(username="researcher").pk):  # as another process of the site does meanwhile
+    with slot(User.objects.get(username="researcher").pk):  # as in another process of the site
         refused = researcher.post(f"{RUNS}/plan", proposal(study), format="json")
         assert (refused.status_code, refused["Retry-After"]) == (429, "5")
         assert operator.post(f"{RUNS}/plan", proposal(study), format="json").status_code == 200
@@ -99,7 +99,7 @@ def test_few_plans_are_computed_at_once_whoever_asks(study: Study, client: Clien
 
 
 def test_nobodys_draft_is_held_against_private_records(study: Study, client: Client) -> None:
-    """Or its errors would tell how many holders there are, and which classes they hold."""
+    """Otherwise its errors would reveal the number of holders and the classes of their records."""
     Dataset.objects.filter(kind="private").update(seen_classes=[0])
     for role in ("researcher", "operator"):
         assert client(role).post(RUNS, proposal(study, teachers=5000), format="json").status_code == 201
@@ -113,7 +113,7 @@ def test_a_plan_rests_on_what_is_public(study: Study, client: Client) -> None:
     assert {group["name"]: group["holders"] for group in plan["groups"]} == HEAD_COUNTS
     for group, budget in zip(plan["groups"], plan["budgets"], strict=True):
         assert budget["label"] == pytest.approx(2 * group["weight"] ** 2 / 5.0**2, rel=1e-3)
-        assert budget["allowed"] == pytest.approx(budget["cap"] / 4)  # the share that is suggested
+        assert budget["allowed"] == pytest.approx(budget["cap"] / 4)  # the suggested share
     assert plan["answers"] == min(int(budget["allowed"] / budget["label"]) for budget in plan["budgets"])
     half = client("researcher").post(f"{RUNS}/plan", proposal(study, share=0.5), format="json").json()
     assert [each["allowed"] for each in half["budgets"]] == pytest.approx([each["cap"] / 2 for each in half["budgets"]])
@@ -126,7 +126,7 @@ def test_a_plan_rests_on_what_is_public(study: Study, client: Client) -> None:
 
 
 def test_a_finished_run_tells_what_may_be_published(run: Run, client: Client) -> None:
-    """Times to the minute: those of teachers and of a vote's end may depend on private records."""
+    """Times are given to the minute, because those of teachers and of a vote's end may depend on private records."""
     exact = datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
     names = ("approved_at", "started_at", "spending_began_at", "ended_at")
     Run.objects.filter(pk=run.pk).update(**dict.fromkeys(names, exact))
@@ -195,7 +195,7 @@ def test_the_budget_of_a_study_adds_up_what_its_runs_have_used(run: Run, client:
 
 
 def _charges(run: Run) -> list[list[float]]:
-    """Charges of every batch of a run, by group, as the register has them."""
+    """Return the charges of every batch of a run, by group, from the register."""
     batches = Release.objects.filter(run=run.pk, batch__isnull=False).order_by("batch")
     return [content["charges"] for content in batches.values_list("content", flat=True)]
 
@@ -220,13 +220,13 @@ def test_labels_as_json_and_as_a_table(run: Run, client: Client, django_assert_m
 
 
 def downloads(run: Run) -> list[tuple[str, str]]:
-    """Downloads from a run and who took them, as the release register has it."""
+    """Return downloads from a run and who made them, from the release register."""
     entries = Release.objects.filter(run=run.pk, kind=Release.Kind.DOWNLOAD).order_by("sequence")
     return [(entry.content["what"], entry.recorded_by.username) for entry in entries]
 
 
 def test_download_of_labels_is_in_the_register(study: Study, client: Client) -> None:
-    """Whichever part of them people take; who only asks what there would be takes nothing."""
+    """Any part of the labels counts as a download; a request that only asks which labels exist does not."""
     clients = {role: client(role) for role in ("researcher", "operator", "auditor")}
     for query in ("", "?format=csv", "?limit=5&offset=5", "?offset=0", "?format=npz"):
         run = run_draft(study)
@@ -256,7 +256,7 @@ def test_the_labels_of_a_usual_run_are_one_page_and_one_entry(study: Study, clie
 
 
 def test_predictions_of_a_model_are_in_the_register_once(run: Run, client: Client) -> None:
-    """Enough predictions are as good as the model."""
+    """With enough predictions, one can reconstruct the model."""
     address, question = f"/api/v1/models/{run.pk}/predict", {"rows": [{"age": 10, "smoker": "no"}]}
     assert client("researcher").post(address, {"rows": [{"age": "old"}]}, format="json").status_code == 400
     assert downloads(run) == []
@@ -293,7 +293,7 @@ def test_a_proposal_with_a_key_is_saved_once(study: Study, client: Client) -> No
     other = researcher.post(RUNS, proposal(study, title="Another"), format="json", headers=key)
     assert other.status_code == 422 and "Choose a new one" in other.json()["detail"]
     of_another = client("operator").post(RUNS, proposal(study), format="json", headers=key)
-    assert of_another.json()["id"] != first.json()["id"], "keys are each person's own"
+    assert of_another.json()["id"] != first.json()["id"], "each person has their own keys"
     for wrong in ("", "a b", "x" * 101, "ä"):
         refused = researcher.post(RUNS, proposal(study), format="json", headers={"Idempotency-Key": wrong})
         assert refused.status_code == 400, wrong
@@ -338,7 +338,7 @@ def test_a_run_is_followed_by_events_that_hold_no_process(study: Study, run: Run
 
 
 def test_what_is_made_says_where_it_is(study: Study, client: Client) -> None:
-    """Also in the answer to a request that was sent again."""
+    """This is also true of the response to a repeated request."""
     researcher = client("researcher")
     for _twice in range(2):
         made = researcher.post(RUNS, proposal(study), format="json", headers={"Idempotency-Key": "one"})
@@ -363,7 +363,7 @@ def test_only_studies_in_which_one_has_a_role_are_listed(study, client, django_a
 
 
 def test_a_study_tells_what_is_public(study: Study, client: Client) -> None:
-    """To everybody the same, staff included: who sees exact numbers sees them on the pages for consents and records."""
+    """Everybody sees the same, including staff, who see exact numbers on the pages for consents and records."""
     documents = [client(role).get(f"{STUDIES}/ward").json() for role in Role.values]
     fields = {role: document.pop("committee") for role, document in zip(Role.values, documents, strict=True)}
     assert fields.pop("researcher") == {"quorum": 1, "harm": HARM["en"], "conditions": None, "conflicts": None}
@@ -401,7 +401,7 @@ def test_conditions_and_conflicts_need_the_committees_permission(study: Study, c
         ("policy", "Report every half year.", "other")
     ]
     assert document["conflicts"] == 1
-    assert "sister" not in answer.text, "why stays on the page"
+    assert "sister" not in answer.text, "the reason stays on the page"
     hidden = client("researcher").get(f"{STUDIES}/ward").json()["committee"]
     assert (hidden["conditions"], hidden["conflicts"]) == (None, None)
 

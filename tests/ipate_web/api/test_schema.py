@@ -1,4 +1,4 @@
-"""The API's own description, the guide's commands, run as they stand, and clients that others generate from it."""
+"""The API's schema, the guide's commands, which run unchanged, and clients that other tools generate from it."""
 
 import io
 import json
@@ -49,7 +49,7 @@ SENT = {
     "/api/v1/runs/{id}/approve": ("operator", 202),
     "/api/v1/models/{id}/predict": ("researcher", 200),
 }
-"""Who sends something where, and how it is answered."""
+"""Endpoint, status of the response, and body."""
 
 
 def examples(schema: dict[str, Any], path: str) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def examples(schema: dict[str, Any], path: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    """Fails where anything about the schema is unclear to drf-spectacular, or a reference leads nowhere."""
+    """Return the schema, after checking that drf-spectacular gives no warning and that all references resolve."""
     out = io.StringIO()
     call_command("spectacular", "--fail-on-warn", "--validate", stdout=out)
     found = yaml.safe_load(out.getvalue())
@@ -93,7 +93,7 @@ def test_every_body_has_an_example_that_its_schema_allows(schema: dict[str, Any]
 
 
 def _nullable(schema: Any) -> Any:
-    """A schema of OpenAPI 3.0 as JSON Schema, which has no ``nullable``."""
+    """Return a schema of OpenAPI 3.0 as JSON Schema, which has no ``nullable``."""
     if not isinstance(schema, dict):
         return [_nullable(each) for each in schema] if isinstance(schema, list) else schema
     found = {name: _nullable(each) for name, each in schema.items() if name not in ("example", "nullable")}
@@ -128,11 +128,11 @@ def test_the_document_tells_limits_headers_and_where_the_site_is(schema: dict[st
 
 @pytest.mark.exhaustive
 def test_every_example_works(schema: dict[str, Any], study: Study, tryout: Study, run: Run, client: Client) -> None:
-    """With the names and numbers of a study that there is."""
+    """The examples' names and numbers are replaced by those of an existing study."""
     for path, (role, status) in SENT.items():
         for example in examples(schema, path):
             if not all(isinstance(row, dict) for row in example.get("rows", [])):
-                continue  # images, and this run learned from a table
+                continue  # images, but this run learned from a table
             if "private_dataset" in example:
                 proposed = proposal(tryout if "rehearsed" in example else study)
                 own = {name: value for name, value in proposed.items() if name == "study" or name.endswith("_dataset")}
@@ -146,7 +146,7 @@ def test_every_example_works(schema: dict[str, Any], study: Study, tryout: Study
 @pytest.mark.exhaustive
 @pytest.mark.django_db(reset_sequences=True, transaction=True)
 def test_every_example_of_a_proposal_works_on_the_demo(schema: dict[str, Any], client: Client) -> None:
-    """As it stands, with the names and numbers that ``make demo`` gives a new installation."""
+    """Unchanged examples have the names and numbers that ``make demo`` gives a new installation."""
 
     def track(each: Iterable[Any], _description: str, _total: int) -> Iterable[Any]:
         return each
@@ -280,7 +280,7 @@ def needs(*programs: str) -> pytest.MarkDecorator:
 
 @pytest.fixture
 def proposals(study: Study, tryout: Study) -> list[dict[str, Any]]:
-    """One of each method and of each variant that has choices of its own."""
+    """Return one proposal of each method and of each variant that has separate choices."""
     user_create("researcher")
     deniable = {"released": 40, "plausible": 20, "epsilon0": 2.0, "fewest": 1, "most": 1, "values": 4}
     levels = {"HIGH": {"share": 0.5, "epsilon": 1}, "LOW": {"share": 0.5, "epsilon": 3}}

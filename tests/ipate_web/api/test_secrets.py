@@ -1,4 +1,4 @@
-"""No answer of the API tells what is secret, whoever asks: accounts, votes, head counts, accuracy of teachers."""
+"""No response of the API reveals secrets to anyone: accounts, votes, head counts, accuracy of teachers."""
 
 import json
 import re
@@ -37,22 +37,22 @@ SECRET_NAMES = {
     *("secret", "snapshot_at", "artifact", "assignment", "claimed_by", "heartbeat", "deaths", "forgotten_at"),
 }
 KEYS = {"id", "private_dataset", "public_dataset", "test_dataset", "row", "counts", "webhook"}
-"""Names under which a number counts something else, or holds noise and may be any."""
+"""Names whose numbers count something else, or contain noise and can have any value."""
 PAIRS = {"run-comparison"}
-"""Endpoints that are asked about two runs."""
+"""Endpoints about two runs."""
 
 ROLES = [Role.OPERATOR, Role.STEWARD, Role.RESEARCHER]
-"""Those that may do what the others may not; `tests/test_roles.py` tells what these are refused."""
+"""Roles with special permissions; `tests/test_roles.py` tests what they may not do."""
 
 
 def api_patterns() -> dict[str, URLPattern]:
-    """All endpoints of the API by name, but for those of sites, which sign what they ask and are no users."""
+    """Return all endpoints of the API by name, except those of sites, which sign their requests and are not users."""
     (_, (_prefix, resolver)) = next(item for item in get_resolver().namespace_dict.items() if item[0] == "api")
     return {each.name: each for each in resolver.url_patterns if each.name and not each.name.startswith("site-")}
 
 
 def addresses(study: Study) -> list[str]:
-    """Everything that can be fetched about a study, its runs and their models."""
+    """Return everything that can be fetched about a study, its runs and their models."""
     found, runs = [], list(study.runs.values_list("pk", flat=True))
     results = RunResult.objects.filter(run__study=study)
     missing = PAIRS | (set() if results.exists() else {"run-table"})
@@ -70,11 +70,11 @@ def addresses(study: Study) -> list[str]:
 
 
 Answers = dict[tuple[str, str], tuple[int, bytes]]
-"""Status and content by role and by what was asked."""
+"""Status and content by role and request."""
 
 
 def everything(client: Client, study: Study) -> Answers:
-    """Answers to each role: whatever can be fetched, plans that head counts do and do not allow, predictions."""
+    """Return responses to each role: all documents, plans that head counts do and do not allow, and predictions."""
     webhook, is_new = WebhookEndpoint.objects.get_or_create(
         study=study, url="https://hooks.example.org/", events=[], created_by=user_create("operator")
     )
@@ -101,7 +101,7 @@ def everything(client: Client, study: Study) -> Answers:
 
 
 def leaves(document: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a JSON document with the name that it stands under."""
+    """Yield every value of a JSON document with its name."""
     if isinstance(document, dict):
         for key, inner in document.items():
             yield key, None
@@ -114,7 +114,7 @@ def leaves(document: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def numbers_in(content: bytes) -> Iterator[float]:
-    """Every number that an answer holds, alone or within a sentence; no name in it may be a secret's."""
+    """Yield all numbers in a response, also within sentences. No name in it may be that of a secret."""
     try:
         document = json.loads(content)
     except ValueError:
@@ -128,10 +128,10 @@ def numbers_in(content: bytes) -> Iterator[float]:
 
 
 def secret_numbers(study: Study) -> dict[str, set[float]]:
-    """Exact numbers that choices, accounts and records make known; those that are public anyway are left out.
+    """Return exact numbers that would reveal choices, accounts and records, except those that are public anyway.
 
-    Those are the weights, the count of votes of a single teacher, shares of the public points, and what a student's
-    accuracy may be, which is told in three digits.
+    The exceptions are weights, the number of votes of a single teacher, shares of the public points, and possible
+    values of a student's accuracy, which has three digits.
     """
     private = records_load(Dataset.objects.get(study=study, kind="private"))
     together = sum(HOLDERS.values())
@@ -151,17 +151,17 @@ def secret_numbers(study: Study) -> dict[str, set[float]]:
         plan = plan_from_json(run.plan)
         votes = plan.aggregator.count(ballot.predictions, len(run.classes), plan.teacher_weights())
         found["votes"] |= set(votes.ravel().tolist())
-        # Of one teacher it is a share of the points; of the first few it is hardly ever one.
+        # One teacher's accuracy is a share of the points; that of the first few is hardly ever one.
         found["accuracy of teachers"] |= {float(right[:count].mean()) for count in range(1, len(right) + 1)}
     return {kind: {each for each in numbers if each not in public} for kind, numbers in found.items()}
 
 
 def test_no_answer_contains_an_exact_number(study: Study, client: Client) -> None:
-    Study.objects.update(retain_votes=True)  # so that they can be looked for
+    Study.objects.update(retain_votes=True)  # so that the test can search for them
     runs = [run_whole(study, share=0.5), run_whole(study, share=0.5)]
     secrets = secret_numbers(study)
-    assert all(secrets.values()), "else this test shows nothing"
-    assert not secrets["accounts"] & {spent for run in runs for spent in run.spent}, "accounts hold both runs"
+    assert all(secrets.values()), "otherwise this test shows nothing"
+    assert not secrets["accounts"] & {spent for run in runs for spent in run.spent}, "accounts include both runs"
     answers = everything(client, study)
     for request, (_status, content) in answers.items():
         shares = np.fromiter(numbers_in(content), dtype=float)
@@ -171,15 +171,15 @@ def test_no_answer_contains_an_exact_number(study: Study, client: Client) -> Non
     allowed = [
         status
         for (role, request), (status, _) in answers.items()
-        if role in ("researcher", "operator") and not request.endswith("/sites")  # of runs that are over no sites: 404
+        if role in ("researcher", "operator") and not request.endswith("/sites")  # runs that ended have no sites: 404
     ]
     assert sorted(set(allowed)) == [200, 403, 409]
     assert allowed.count(403) == 4, "webhooks, their deliveries, and plans of two saved runs, which are for operators"
-    assert allowed.count(409) == 4, "two plans too large for the head counts, each asked by both"
+    assert allowed.count(409) == 4, "two plans that exceed the head counts, each requested by both"
 
 
 def consents_change(study: Study) -> None:
-    """Somebody withdraws, somebody joins, somebody else chooses another level."""
+    """Let one person withdraw, one join, and one choose another level."""
     form = ConsentForm.objects.get(study=study)
     holders = DataHolder.objects.filter(study=study)
     high = holders.filter(consent_events__level="HIGH").order_by("pk")
@@ -199,7 +199,7 @@ def records_change(study: Study) -> None:
 
 
 def work_changes(study: Study) -> None:
-    """Teachers learn anew, workers come and go, everything takes longer."""
+    """Retrain teachers, let workers start and stop, and make everything take longer."""
     chunks = TeacherChunk.objects.filter(run__study=study)
     chunks.filter(start=0).update(state=TeacherChunk.State.PENDING, deaths=3, claimed_by="another")
     Shard.objects.filter(run__study=study).update(state=Shard.State.DONE, deaths=3, claimed_by="another")
@@ -213,11 +213,11 @@ def work_changes(study: Study) -> None:
 
 def test_no_answer_contains_charges_of_a_holder(asking_run: Run, study: Study, client: Client) -> None:
     spent = set(balances(study).spent.tolist()) - {0.0, *asking_run.spent}
-    assert spent, "else this test shows nothing"
+    assert spent, "otherwise this test shows nothing"
     counted = {*map(float, HOLDERS.values()), float(sum(HOLDERS.values())), float(sum(HOLDERS.values()) + UNDECIDED)}
     for (role, address), (_status, content) in everything(client, study).items():
         if "format=csv" in address:
-            continue  # released counts, which noise may make any number
+            continue  # released counts, which noise may change to any number
         shares = np.fromiter(numbers_in(content), dtype=float)
         found = [number for number in spent | counted if np.isclose(shares, number, rtol=1e-9, atol=0).any()]
         assert not found, f"{role} {address}: {found}"
@@ -225,7 +225,7 @@ def test_no_answer_contains_charges_of_a_holder(asking_run: Run, study: Study, c
 
 @pytest.fixture
 def busy(study: Study, run: Run) -> Study:
-    """The study with a finished run, one whose teachers are trained, and a draft."""
+    """Return the study with a finished run, one whose teachers are being trained, and a draft."""
     run_teach(run_start(study, share=0.2, learner_parameters={}))
     run_draft(study)
     return study
@@ -233,18 +233,18 @@ def busy(study: Study, run: Run) -> Study:
 
 @pytest.fixture
 def asking(study: Study, asking_run: Run) -> Study:
-    """The study with a run in which every holder voted, and one that is in the middle of its second batch."""
+    """Return the study with a run in which every holder voted, and one that is asking its second batch."""
     run = run_ask(run_start(study, share=0.2, **EVERYBODY, batch_size=10), batches=1)
     run_advance(run.pk)
-    assert run.shards.exists(), "else nobody is being asked"
+    assert run.shards.exists(), "otherwise nobody is being asked"
     return study
 
 
 def assert_nothing_follows_from_private_state(client: Client, study: Study) -> None:
-    """Byte by byte the same to everybody, while nothing is released."""
+    """Check that all responses to everybody are the same, byte for byte, while nothing is released."""
     before = everything(client, study)
     changes: list[Callable[[Study], None]] = [consents_change, accounts_change, records_change, work_changes]
-    for change in changes:  # none takes back what another has changed
+    for change in changes:  # no change reverses another
         change(study)
     after = everything(client, study)
     assert [requests for requests in before if before[requests] != after[requests]] == []
@@ -275,5 +275,5 @@ def test_progress_of_teachers_is_rounded_to_tenths(study: Study, client: Client,
         assert document["choices"]["teachers"] == teachers
         run.refresh_from_db()
         in_all.add(run.plan["teachers"])
-        Run.objects.filter(pk=run.pk).update(status=Run.Status.FAILED)  # the next one would wait for its turn
-    assert len(in_all) == 2, "then this test shows nothing"
+        Run.objects.filter(pk=run.pk).update(status=Run.Status.FAILED)  # the next run would wait for its turn
+    assert len(in_all) == 2, "otherwise this test shows nothing"

@@ -1,4 +1,4 @@
-"""The page on which people make and revoke API tokens."""
+"""The page on which people create and revoke API tokens."""
 
 import re
 from datetime import timedelta
@@ -30,7 +30,7 @@ ALL = ("read", "propose", "predict", "decide")
 
 
 def token_make(client: Client, name: str = "notebook", lifetime: str = "90", scopes: tuple[str, ...] = ALL) -> str:
-    """The token, as the page shows it."""
+    """Return the token, as the page shows it."""
     page = client.post(TOKENS, {"name": name, "lifetime": lifetime, "scopes": scopes})
     assert "no-store" in page["Cache-Control"]
     found = re.search(r"<code>(ipate_\w+)</code>", page.text)
@@ -64,7 +64,7 @@ def test_a_token_works_until_it_expires_or_is_revoked(ward: Study) -> None:
     token = token_make(rita, "another")
     address = f"{TOKENS}/{ApiToken.objects.get(name='another').token_key}/revoke"
     assert "another" in rita.get(address).text
-    assert runs(token) == 200, "that only asks"
+    assert runs(token) == 200, "the page only asks for confirmation"
     assert rita.post(address, follow=True).redirect_chain == [(TOKENS, 302)]
     assert runs(token) == 401
 
@@ -97,7 +97,7 @@ def test_the_page_is_for_those_who_can_use_the_api(ward: Study) -> None:
 
 
 def test_a_token_does_what_it_was_made_for_and_nothing_else(ward: Study) -> None:
-    """Its user is an operator, who may do all of it."""
+    """The token's user is an operator, who may do all of it."""
     membership_add(study=ward, user=user_create("rita2"), role=Role.OPERATOR, acting_user=None)
     run = "/api/v1/runs/11111111-1111-4111-8111-111111111111"
     body = {
@@ -106,7 +106,7 @@ def test_a_token_does_what_it_was_made_for_and_nothing_else(ward: Study) -> None
         "predict": ("post", run.replace("runs", "models") + "/predict", 404),
         "decide": ("post", f"{run}/approve", 404),
         "rehearse": ("post", "/api/v1/studies/nowhere/datasets", 404),
-        "webhooks": ("get", "/api/v1/studies/nowhere/webhooks", 404),  # reading them takes it, too
+        "webhooks": ("get", "/api/v1/studies/nowhere/webhooks", 404),  # reading them requires it, too
     }
     for scope in body:
         token = token_make(as_("rita2"), name=scope, scopes=(scope,))

@@ -1,4 +1,4 @@
-"""Webhooks over the API: made, tested and removed by operators, refused to everybody else, the secret told once."""
+"""Webhooks over the API: only operators create, test and remove them, and the secret is shown once."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ DELIVERIES = f"{WEBHOOKS}/deliveries"
 @pytest.fixture
 @built_once
 def ward() -> Study:
-    """A study with somebody in every role, and a holder who signs in."""
+    """Return a study with somebody in every role, and a holder who signs in."""
     study = study_open("ward")
     for role in Role.values:
         membership_add(study=study, user=user_create(role), role=role, acting_user=None)
@@ -39,7 +39,7 @@ def ward() -> Study:
 
 
 def made(study: Study, receiver: Receiver, **fields: Any) -> int:
-    """Id of a webhook that was made on the page."""
+    """Create a webhook on the page and return its id."""
     entries = {"url": receiver.url, "events": ["run.failed"], **fields}
     return endpoint_create(study=study, acting_user=user_create("operator"), **entries).endpoint.pk
 
@@ -72,10 +72,10 @@ def test_webhook_from_creation_to_removal(ward, receiver, client, caplog) -> Non
     assert (delivery["state"], delivery["status"], delivery["tries"], delivery["next_try"]) == ("sent", 204, 1, None)
     assert delivery["sent_at"] and delivery["fault"] == ""
     assert not any(secret.encode() in each.content for each in (listed, sent, deliveries)), "it is shown once"
-    assert f"created webhook {new['id']}" in caplog.text, "else nothing was logged"
+    assert f"created webhook {new['id']}" in caplog.text, "otherwise nothing was logged"
     assert secret not in caplog.text and receiver.url not in caplog.text
 
-    WebhookEndpoint.objects.update(created_by=2**30)  # the account is gone
+    WebhookEndpoint.objects.update(created_by=2**30)  # the account was deleted
     assert operator.get(WEBHOOKS).json()["results"] == [new | {"created_by": None}]
     removed = operator.delete(address)
     assert (removed.status_code, removed.content) == (204, b"")
@@ -84,7 +84,7 @@ def test_webhook_from_creation_to_removal(ward, receiver, client, caplog) -> Non
 
 
 def test_another_study_and_a_token_without_the_scope_reach_no_webhook(ward, receiver, client) -> None:
-    """Nor a token that only reads: an address can hold a key of another program."""
+    """A token that only reads has no access, either, because an address can contain another program's key."""
     elsewhere = study_open("elsewhere")
     membership_add(study=elsewhere, user=user_create("operator elsewhere"), role=Role.OPERATOR, acting_user=None)
     pk, good, operator = made(ward, receiver), {"url": receiver.url, "events": ["run.failed"]}, client("operator")

@@ -1,4 +1,4 @@
-"""Pages about single people and their numbers: looks at a choice, receipts that are read out, recruitment, changes."""
+"""Pages about single people and their numbers: look-ups of a choice, receipts read out, recruitment, changes."""
 
 import json
 import re
@@ -36,7 +36,7 @@ LOOK, LOOKS = "/studies/digits/recruitment/person/", "/studies/digits/recruitmen
 @pytest.fixture
 @built_once
 def study() -> Study:
-    """``P-1`` takes part with low protection, ``P-2`` has not decided."""
+    """``P-1`` takes part with low protection; ``P-2`` has not decided."""
     study = roles_fill(factories.study_open())
     services.holders_register(study=study, pseudonyms=["P-1", "P-2"])
     consents_give(study, "L-")
@@ -58,9 +58,9 @@ def test_a_look_shows_the_choice_and_is_on_record_for_the_auditor(study: Study) 
     assert "Consent given: low protection (" in page and "Your look-up was logged." in page
     log = text(as_("auditor").get(LOOKS))
     assert re.search(r"olga\s*P-1\s*They called\.", log)
-    assert "low" not in log.lower().replace("follow", ""), "the record does not tell what was seen"
+    assert "low" not in log.lower().replace("follow", ""), "the record does not say what was seen"
     assert "has not decided" in text(person_confirm(olga, LOOK, sent | {"pseudonym": "P-2"}))
-    assert LevelAccess.objects.filter(holder__pseudonym="P-2").exists(), "that is a look, too"
+    assert LevelAccess.objects.filter(holder__pseudonym="P-2").exists(), "that is a look-up, too"
     factories.form_publish(study, {"en": "More."}, renewal="required")
     page = text(person_confirm(olga, LOOK, sent))
     assert "Their consent is suspended until they have answered the new form." in page
@@ -173,7 +173,7 @@ def test_changes_can_be_taken_along_and_are_shown_after_somebody_tampered_with_t
 
 @pytest.fixture
 def table() -> Study:
-    """Ten holders have consented to each level."""
+    """Return a study in which ten holders have consented to each level."""
     return study_with_table()
 
 
@@ -190,7 +190,7 @@ def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(table, oper
     HeadCount.objects.all().delete()
     address = url("head_counts", table)
     assert "uses 1.0 % of the smallest cap and cannot be undone; 100.0 % is free" in operator.get(address).text
-    assert Release.objects.filter(study=table).count() == 1, "looking draws nothing"
+    assert Release.objects.filter(study=table).count() == 1, "opening the page draws nothing"
     follows = re.search(r'name="follows" value="(\d*)"', operator.get(address).text).group(1)
     page = operator.post(address, {"draw": "1", "follows": follows}, follow=True)
     assert page.redirect_chain == [(address, 302)]
@@ -203,7 +203,7 @@ def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(table, oper
     assert "± 32, drawn with noise" in operator.get(url("study", table)).text
     monkeypatch.setitem(ROLE_PERMISSIONS, "operator", ROLE_PERMISSIONS["operator"] - {"consent.view_group_sizes"})
     page = operator.get(address).text
-    assert all(f'<td class="number">{count.count}</td>' in page for count in drawn), "in place of exact numbers"
+    assert all(f'<td class="number">{count.count}</td>' in page for count in drawn), "instead of exact numbers"
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def counting() -> Study:
 
 
 def test_an_operator_counts_once_and_nothing_stays(counting: Study) -> None:
-    """A second click would charge everybody again, and noise alone would take the place of what was counted."""
+    """A second click would charge everybody again, and different noise would replace the counts."""
     forms, address = url("consent_forms", counting), reverse("staff:check_answers", args=[counting.slug])
     committee, operator = as_("committee"), as_("olga")
     assert "Count the answers" not in text(committee.get(forms))

@@ -1,4 +1,4 @@
-"""Pages of alliances and of runs across sites, on both sides."""
+"""Pages of alliances and of runs across sites, at the hub and at sites."""
 
 import pytest
 from django.urls import reverse

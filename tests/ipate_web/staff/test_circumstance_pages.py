@@ -1,4 +1,4 @@
-"""Pages of who answers, of letters and of decisions on paper; pages of holders for whom somebody else answers."""
+"""Pages for who answers, letters and decisions on paper, and holders' pages if somebody else answers."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def study() -> Study:
 
 
 def by_link(study: Study, pseudonym: str) -> Client:
-    """Browser in which the link of a new invitation was opened."""
+    """Return a browser in which the link of a new invitation was opened."""
     (new,) = invitations_create(study=study, acting_user=None, pseudonyms=[pseudonym], replace=True)
     client = Client()
     client.get(f"/join/{new.code}/")
@@ -54,7 +54,7 @@ def record(study: Study, pseudonym: str, kind: str, **fields) -> None:
 
 
 def answer(client: Client, choice: str = "LOW") -> None:
-    declared = {"authority": "other", "declared": "on"}  # asked of guardians and proxies alone
+    declared = {"authority": "other", "declared": "on"}  # required only of guardians and proxies
     shown = re.search(r'name="promise" value="([^"]*)"', client.get("/my/digits/").text)
     form = {"form_version": 1, "policy_version": 1, "choice": choice, "weaker": "on", **declared}
     form["promise"] = shown.group(1) if shown else ""
@@ -95,7 +95,7 @@ def test_holder_who_can_no_longer_decide_can_still_withdraw(study: Study) -> Non
 
 
 def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) -> None:
-    """For questions by telephone: the same page whatever anybody decided."""
+    """The page with contact options for questions by telephone is the same for every decision."""
     for name in ("account", "fresh"):
         user = factories.user_create(name, email=f"{name}@example.org")
         EmailAddress.objects.create(user=user, email=user.email, verified=name == "account")
@@ -137,7 +137,7 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
     assert olga.post(LETTERS, {"kind": "new_form"}).status_code == 200
     assert letters_due(study, "new_form") == []
     letter_returned(holder=study.holders.get(pseudonym="plain"), acting_user=factories.user_create("olga"))
-    assert [due.holder.pseudonym for due in letters_due(study, "new_form")] == ["plain"], "it came back"
+    assert [due.holder.pseudonym for due in letters_due(study, "new_form")] == ["plain"], "it was returned"
     assert next(iter(told())) == "plain"
 
 
@@ -149,7 +149,7 @@ def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
     assert as_("olga").post(LETTERS, {"kind": "receipt"}).content.startswith(b"%PDF")
     document = json.dumps(receipt_context(ConsentEvent.objects.get()))
     assert "average protection" in document
-    assert "/join/" not in document, "a receipt opens nothing"
+    assert "/join/" not in document, "a receipt gives no access"
     assert LevelAccess.objects.get().reason == "A receipt on paper was printed."
     assert as_("olga").post(LETTERS, {"kind": "other"}).status_code == 404
 

@@ -1,4 +1,4 @@
-"""A hub and sites, each a study of its own, that talk by real requests through the application itself."""
+"""A hub and sites that talk by real requests through the application itself; each is a separate study."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ POINTS = 12
 
 
 class Installations:
-    """A hub's study and some sites' studies on the table of `tests.training.runs`, which have joined an alliance."""
+    """The studies of a hub and its sites, on the table of `tests.training.runs`, which have joined an alliance."""
 
     def __init__(self, count: int = 3, holders: int = 12, *, joined: bool = True) -> None:
         self.names = [f"Clinic {chr(65 + place)}" for place in range(count)]
@@ -73,7 +73,7 @@ class Installations:
         return committee_fill(study)
 
     def join(self, site: Alliance) -> None:
-        """What operators, committee and people of a site do until it has joined."""
+        """Let a site's operators, committee and people act until it has joined."""
         exchange(site)
         services.alliance_add_to_form(alliance=site, acting_user=olga())
         site.study.refresh_from_db()
@@ -86,7 +86,7 @@ class Installations:
         exchange(site)
 
     def draft(self, *, mode: str = "together", **fields: Any) -> Run:
-        """A joint run that nobody has approved yet."""
+        """Return a joint run that nobody has approved yet."""
         public = self.dataset(self.hub_study, "public") if fields.pop("asks", True) else None
         return joint_run_propose(
             alliance=self.hub,
@@ -98,11 +98,11 @@ class Installations:
         )
 
     def propose(self, *, share: float = 0.5, **fields: Any) -> Run:
-        """A joint run, approved at the hub."""
+        """Return a joint run that the hub has approved."""
         return run_approve(run=self.draft(**fields), acting_user=olga(), share=share)
 
     def take(self, run: Run, place: int, share: float = 0.5) -> Run:
-        """The run at a site, taken up by one operator and approved by another."""
+        """Return the run at a site, accepted by one operator and approved by another."""
         site = self.sites[place]
         exchange(site)
         taken = joint_run_take(
@@ -114,14 +114,14 @@ class Installations:
         return run_approve(run=taken, acting_user=olga(), share=share)
 
     def start(self, **fields: Any) -> list[Run]:
-        """A joint run that all have approved: the hub's, then those of the sites."""
+        """Return a joint run that everyone has approved: the hub's run, then those of the sites."""
         run = self.propose(**fields)
         return [run, *(self.take(run, place) for place in range(len(self.sites)))]
 
 
 @built_once
 def _joined(count: int, holders: int, _secret: str) -> Alliance:
-    """An alliance at its hub, once all sites have joined; ``_secret``: what their keys are encrypted with."""
+    """Return an alliance at its hub once all sites have joined; ``_secret`` is the key that encrypts their keys."""
     there = Installations(count, holders, joined=False)
     for site in there.sites:
         there.join(site)
@@ -129,12 +129,12 @@ def _joined(count: int, holders: int, _secret: str) -> Alliance:
 
 
 def olga() -> Any:
-    """Operator of all studies."""
+    """Return the operator of all studies."""
     return user_create("olga")
 
 
 def advance(run: Run) -> Run:
-    """Do what a worker does of a run, once."""
+    """Take one step of a run, as a worker would."""
     run_advance(run.pk)
     for shard in run.shards.exclude(state="done"):
         shard_ask(shard.pk)
@@ -152,7 +152,7 @@ def _step(run: Run) -> Run:
 
 
 def finish(runs: list[Run], until: Callable[[list[Run]], bool] | None = None) -> list[Run]:
-    """Do what the workers of all do, in turn, until all runs have ended, or until something is so."""
+    """Let all workers act in turn until all runs have ended, or until a condition is met."""
     for _ in range(80):
         runs = [_step(run) for run in runs]
         if all(run.has_ended for run in runs) or (until is not None and until(runs)):
@@ -161,7 +161,7 @@ def finish(runs: list[Run], until: Callable[[list[Run]], bool] | None = None) ->
 
 
 class InThisProcess(httpx.BaseTransport):
-    """Requests go to the application in this process, through all of its middleware."""
+    """A transport that sends requests to the application in this process, through all of its middleware."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         headers = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()}

@@ -1,4 +1,4 @@
-"""Sites that ask the application in the same process."""
+"""Sites that send their requests to the application in the same process."""
 
 import pytest
 from django.conf import LazySettings

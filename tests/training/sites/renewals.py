@@ -1,4 +1,4 @@
-"""An alliance of which a site has lost its key: installations with secret keys of their own, in one process."""
+"""An alliance in which a site has lost its key: installations with different secret keys in one process."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from training.models import Alliance
 
 
 class Secrets:
-    """Secret keys of the installation that acts: `training.alliances.wire` finds them where it looks for settings."""
+    """The secret keys of the current installation; `training.alliances.wire` reads them instead of the settings."""
 
     OWN = "of everybody " * 4
 
@@ -25,12 +25,12 @@ class Secrets:
         self.SECRET_KEY, self.SECRET_KEY_FALLBACKS = self.OWN, list[str]()
 
     def __getattr__(self, name: str) -> Any:
-        """Return what all installations share."""
+        """Return a setting that all installations share."""
         return getattr(settings, name)
 
 
 class AtHub(InThisProcess):
-    """Requests reach a hub that has a secret key of its own, whatever the site has that asks."""
+    """Handle requests with the hub's secret key, even if the requesting site has another."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
@@ -45,7 +45,7 @@ class AtHub(InThisProcess):
 
 
 class Renewed:
-    """Three sites, of which the first has lost its key: its installation has another secret key."""
+    """Three sites, the first of which has lost its key, so that its installation has another secret key."""
 
     def __init__(self, secrets: Secrets) -> None:
         self.secrets, self.there, self.keeps = secrets, Installations(3), False
@@ -54,14 +54,14 @@ class Renewed:
         self.first, self.lost = self.there.sites[0], False
 
     def as_first(self, key: str = "another") -> None:
-        """What follows is done at the first site, which has another secret key than the others."""
+        """Act at the first site, whose secret key differs from the others'."""
         self.secrets.SECRET_KEY, self.secrets.SECRET_KEY_FALLBACKS = key, [Secrets.OWN] if self.keeps else []
 
     def as_others(self) -> None:
         self.secrets.SECRET_KEY, self.secrets.SECRET_KEY_FALLBACKS = Secrets.OWN, []
 
     def contact(self, place: int) -> Alliance:
-        """What a site and its hub tell each other, as the alliance is at the site then."""
+        """Let a site and its hub exchange news, using the site's current alliance."""
         (self.as_first if place == 0 and self.lost else self.as_others)()
         site = Alliance.objects.select_related("study").get(pk=self.there.sites[place].pk)
         try:
@@ -78,7 +78,7 @@ class Renewed:
         self.lost = True
 
     def register(self) -> str:
-        """The hub asks for another key, and the site registers it; its fingerprint."""
+        """Let the hub request another key and the site register it; return the key's fingerprint."""
         code = renewals.renewal_propose(alliance=self.hub, site="Clinic A", acting_user=user_create("otto"))
         self.as_first()
         fingerprint = renewals.identity_renew(
@@ -88,7 +88,7 @@ class Renewed:
         return fingerprint
 
     def confirm(self, place: int | None, fingerprint: str, by: str = "olga") -> Alliance:
-        """Confirm at the hub (None), or at a site after it has heard of it."""
+        """Confirm the key at the hub (None), or at a site after it has heard of the key."""
         alliance = self.hub if place is None else self.contact(place)
         (self.as_first if place == 0 else self.as_others)()
         done = renewals.renewal_confirm(alliance=alliance, new_fingerprint=fingerprint, acting_user=user_create(by))
@@ -108,7 +108,7 @@ class Renewed:
 
 
 def renewed_make(monkeypatch: pytest.MonkeyPatch) -> Renewed:
-    """The alliance; keys, and requests to the hub, are those of each installation until the test is over."""
+    """Return the alliance; until the test ends, keys and requests are those of each installation."""
     secrets = Secrets()
     monkeypatch.setattr(wire, "settings", secrets)
     monkeypatch.setattr(Hub, "transport", AtHub(secrets))

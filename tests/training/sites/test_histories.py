@@ -1,4 +1,4 @@
-"""Random histories of an alliance: joint runs, keys that are lost and replaced, withdrawals, erasures, restores."""
+"""Random histories of an alliance: joint runs, lost and replaced keys, withdrawals, erasures, restores."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -46,19 +46,20 @@ METHODS: list[dict[str, Any]] = [
 REFUSALS = (ValidationError, Refused, Unreachable, PlanError)
 HUB = None
 SEEDS = (7, 13)
-"""Histories in which totals are released, chosen among those of the first numbers."""
+"""Histories that release totals, chosen from the first seeds."""
 WORK = 60
-"""Steps after which every run that all have approved has come to its end."""
+"""Number of steps after which every fully approved run has ended."""
 
 
 class History:
-    """An alliance of three sites, and what its operators, people and workers do in an order drawn by ``seed``."""
+    """An alliance of three sites whose operators, people and workers act in an order drawn by ``seed``."""
 
     def __init__(self, renewed: Renewed, seed: int) -> None:
         self.renewed, self.there, self.random = renewed, renewed.there, random.Random(seed)
         self.done: list[str] = []
         self.backups = {place: backup_of(study) for place, study in self.places.items()}
-        #: What never goes back: charges by holder, each file of them once; what was charged for; and what was answered.
+        #: State that never goes back: charges by holder (each charge file once), what was charged for, and what was
+        #: answered.
         self.spent = {place: Balances.empty() for place in self.places}
         self.charges: set[str] = set()
         self.paid_for: set[tuple[int, str]] = set()
@@ -76,7 +77,7 @@ class History:
 
     @contextmanager
     def at(self, place: int | None) -> Iterator[None]:
-        """What is done at one of the installations, with its secret key."""
+        """Act at one of the installations, with its secret key."""
         (self.renewed.as_first if place == 0 and self.renewed.lost else self.renewed.as_others)()
         try:
             yield
@@ -84,7 +85,7 @@ class History:
             self.renewed.as_others()
 
     def propose(self) -> None:
-        """A run of the hub, which is sometimes left as a draft."""
+        """Propose a run at the hub, and sometimes leave it as a draft."""
         self.there.hub = self.renewed.hub
         mode = self.random.choice(["together", "separate"])
         run = self.there.draft(mode=mode, **self.random.choice(METHODS))
@@ -105,7 +106,7 @@ class History:
             joint_run_decline(alliance=site, number=number, acting_user=olga())
 
     def leave(self) -> None:
-        """A site leaves for good."""
+        """Let a site leave permanently."""
         if self.random.random() < 0.3:
             alliance_leave(alliance=self.there.sites[self.site()], acting_user=olga())
 
@@ -120,7 +121,7 @@ class History:
                     advance(run)
 
     def lose_key(self) -> None:
-        """The first site gets another secret key; sometimes it keeps the one of before beside it."""
+        """Give the first site another secret key, and sometimes keep the previous one as a fallback."""
         self.renewed.keeps = self.random.random() < 0.5
         self.renewed.lose()
 
@@ -142,7 +143,7 @@ class History:
         self.backups[place] = backup_of(self.places[place])
 
     def restore(self) -> None:
-        """An installation is put back to its backup, and its study is locked until that is settled."""
+        """Restore an installation from its backup; its study is locked until that is settled."""
         place = self.random.choice(list(self.backups))
         restore(self.places[place], self.backups[place])
 
@@ -184,7 +185,7 @@ class History:
             self.renewed.as_others()
 
     def end(self, settings: Any) -> None:
-        """Let workers do what is left; operators cancel what somebody has not approved, or waits for a lost key."""
+        """Let workers finish. Operators cancel runs that somebody has not approved or that wait for a lost key."""
         self.settle()
         self.cancel_all(run for run in self.runs(HUB) if run.joint.missing)
         for step in range(WORK):
@@ -198,7 +199,7 @@ class History:
                     assert place == 0 and self.renewed.lost, self.done
                     self.cancel_all(self.runs(place))
             if step == WORK // 2:
-                settings.SITES_PATIENCE = 0.0  # who is silent still has forgotten the run
+                settings.SITES_PATIENCE = 0.0  # a silent participant still has the forgotten run
 
     @staticmethod
     def cancel_all(runs: Iterable[Run]) -> None:
@@ -206,7 +207,7 @@ class History:
             run_cancel(run=run, acting_user=user_create("otto"))
 
     def look(self) -> None:
-        """Note what was charged and answered, also of what a restore will forget."""
+        """Note charges and answers, including those that a restore will forget."""
         for place, study in self.places.items():
             for entry in Release.objects.filter(study=study).exclude(charges="").exclude(charges__in=self.charges):
                 self.charges.add(entry.charges)
@@ -218,7 +219,7 @@ class History:
             assert self.answers.setdefault(asked, answer.content) == answer.content, self.done
 
     def check_caps(self) -> None:
-        """Nobody has spent more than their cap, with all that a restore has forgotten."""
+        """Check that nobody has spent more than their cap, including what a restore has forgotten."""
         for place, study in self.places.items():
             snapshot = consent_snapshot(study)
             caps = caps_of(snapshot.epsilons, study.delta)
@@ -226,12 +227,12 @@ class History:
             assert (balances(study).of(snapshot.holders) <= caps).all(), self.done
 
     def check_charges(self) -> None:
-        """All that was charged is what computing it anew gives."""
+        """Check that recomputing all charges gives the same result."""
         for study in self.places.values():
             assert [fault for check in checks_of(study) for fault in check.faults()] == [], self.done
 
     def check_totals(self) -> int:
-        """How many totals are released; each site that took part in one has charged its people for that question."""
+        """Return the number of released totals, after checking that participating sites charged their people."""
         studies = dict(zip(self.there.names, self.there.studies, strict=True))
         released = Release.objects.filter(study=self.there.hub_study, content__has_key="joint")
         totals = [entry.content["joint"] for entry in released]

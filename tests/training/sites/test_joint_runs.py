@@ -1,4 +1,4 @@
-"""Joint runs from their proposal to their end, through services and requests."""
+"""Joint runs from proposal to end, through services and requests."""
 
 import time
 from dataclasses import replace
@@ -75,13 +75,13 @@ TEACHERS: dict[str, Any] = STUDENT | {
 
 
 def faults(study: Study) -> list[str]:
-    """Everything that is wrong with a study, with its charges computed anew."""
+    """Return all faults of a study, with its charges recomputed."""
     replays = [Check("replay", partial(replay_faults, batch)) for batch in batches_with_votes(study)]
     return [fault for check in [*checks_of(study), *replays] for fault in check.faults()]
 
 
 def finished(runs: list[Run]) -> list[Run]:
-    """The same runs once they have finished everywhere."""
+    """Return the same runs once they have finished everywhere."""
     runs = finish(runs)
     assert {run.status for run in runs} == {Run.Status.FINISHED}, [str(run.message) for run in runs]
     return runs
@@ -96,14 +96,14 @@ def network_down() -> Mock:
 
 
 def assert_within_caps(study: Study) -> None:
-    """No account of a study is above its cap."""
+    """Check that no account of a study is above its cap."""
     snapshot = consent_snapshot(study)
     caps = caps_of(snapshot.epsilons, study.delta)
     assert (balances(study).of(snapshot.holders) <= caps).all()
 
 
 def central(there: Installations, **fields: Any) -> Run:
-    """The same run in one study of the people of all sites, up to its student."""
+    """Return the same run, up to its student, in one study with the people of all sites."""
     study = study_create("central", delta=1e-4)
     parts = [records_load(there.dataset(site, "private")) for site in there.studies]
     owners = [f"p{place}-{number:03}" for place, part in enumerate(parts) for number in range(len(part["x"]))]
@@ -124,7 +124,7 @@ def central(there: Installations, **fields: Any) -> Run:
 
 
 def released(run: Run) -> list[Any]:
-    """Everything that the batches of a run released."""
+    """Return everything that the batches of a run released."""
     counts = list(run.queries.order_by("row").values_list("row", "label", "counts"))
     files = [
         arrays_load(name, "sums")["sums"].tolist() for name in run.batches.values_list("released", flat=True) if name
@@ -134,7 +134,7 @@ def released(run: Run) -> list[Any]:
 
 @pytest.fixture
 def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody adds noise, so that totals are what people have said."""
+    """Turn off noise, so that totals are exact."""
     monkeypatch.setattr(asking, "SystemNoise", NoNoise)
     monkeypatch.setattr("training.engine.questions.SystemNoise", NoNoise)
 
@@ -162,7 +162,7 @@ def test_noise_set_aside_a_joint_run_releases_what_a_central_one_does(fields, mo
     assert {model_fetch(outcome.artifact) for outcome in outcomes} == {model_fetch(outcomes[0].artifact)}
     if not taught:
         same = outcomes[0].digest == alone.result.digest
-        assert same == (fields is SYNTHESIS), "the noise of a count is larger"
+        assert same == (fields is SYNTHESIS), "the noise of counts is larger"
     for study in there.studies:
         assert_within_caps(study)
         assert Release.objects.filter(study=study, kind="sums").count() == runs[0].batches.count()
@@ -249,7 +249,7 @@ def test_a_table_over_sites_counts_the_noise_of_their_head_counts() -> None:
         site.save()
     assert head_count_sigma(run) == 7.0
     assert method_of(run).plan(run).rounds[0]["table"]["error"] > exact
-    for site in sites:  # as earlier versions tell it
+    for site in sites:  # in the format of earlier versions
         site.head_counts = [{name: count[name] for name in ("level", "epsilon", "count")} for count in site.head_counts]
         site.save()
     assert method_of(run).plan(run).rounds[0]["table"]["error"] == exact
@@ -327,7 +327,7 @@ def test_a_hub_hears_of_a_site_that_left_however_late_and_waits_for_it_no_more(m
     )
     heard = Alliance.objects.get(pk=there.sites[1].pk).last_contact
     alliances_contact()
-    assert Alliance.objects.get(pk=there.sites[1].pk).last_contact == heard, "the hub knows"
+    assert Alliance.objects.get(pk=there.sites[1].pk).last_contact == heard, "the hub learned of it"
 
 
 @pytest.mark.parametrize("end", ["closed", pytest.param("over", marks=pytest.mark.exhaustive)])
@@ -411,7 +411,7 @@ def test_a_hub_whose_disk_is_full_is_asked_again_when_it_says(monkeypatch, setti
 
 
 def _asked_until_two_have_answered(there: Installations, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
-    """A run whose first question all have endorsed and only the first two sites have answered."""
+    """Return a run whose first question everyone has endorsed and only the first two sites have answered."""
     send = asking.answer_send
 
     def send_some(question: JointQuestion, vector: bytes) -> None:
@@ -431,12 +431,12 @@ def test_a_hub_that_was_away_gives_its_sites_time_to_come_back(monkeypatch: pyte
     Alliance.objects.filter(pk=there.hub.pk).update(heard_since=long_ago)
     JointQuestion.objects.update(moved_at=long_ago)
     there.hub.sites.update(last_contact=long_ago)
-    assert not advance(hub).joint.dropped, "nobody was heard: the hub itself may have been away"
+    assert not advance(hub).joint.dropped, "no site was silent: the hub itself may have been unreachable"
     exchange(there.sites[0])
-    assert not advance(hub).joint.dropped, "it is heard again since a moment"
+    assert not advance(hub).joint.dropped, "the contact is too recent"
     there.hub.sites.update(last_contact=now)
     Alliance.objects.filter(pk=there.hub.pk).update(heard_since=long_ago)
-    assert not advance(hub).joint.dropped, "the site is in contact, so it is still at work"
+    assert not advance(hub).joint.dropped, "the site is in contact, so it is still working"
     there.hub.sites.filter(name=there.names[2]).update(last_contact=long_ago)
     assert list(advance(hub).joint.dropped) == [there.names[2]]
 
@@ -467,7 +467,7 @@ def test_a_proposal_is_taken_or_declined_once_whatever_the_hub_says_meanwhile() 
 @pytest.mark.exhaustive
 def test_answers_are_kept_until_their_run_ends(monkeypatch, django_capture_on_commit_callbacks) -> None:
     def sums_kept(run: Run) -> set[str]:
-        """Files of sums of a run that no row of questions names."""
+        """Return stored files of sums that no row of questions names."""
         named = {name for names in run.joint.questions.values_list("answer", "total") for name in names if name}
         kept = set(arrays_list(f"sums/{run.pk}"))
         assert named <= kept
@@ -481,7 +481,7 @@ def test_answers_are_kept_until_their_run_ends(monkeypatch, django_capture_on_co
     hub, *_sites = finish(
         there.start(share=0.3, **STEPS), lambda runs: JointAnswer.objects.filter(question__joint__run=runs[0]).exists()
     )
-    assert sums_kept(hub), "without a total yet"
+    assert sums_kept(hub), "no total yet"
     with django_capture_on_commit_callbacks(execute=True):
         run_cancel(run=hub, acting_user=olga())
     assert not sums_kept(hub)
@@ -489,7 +489,7 @@ def test_answers_are_kept_until_their_run_ends(monkeypatch, django_capture_on_co
 
 @built_once
 def finished_with_a_lost_question() -> Run:
-    """A run at a site, which has answered four questions for three totals: one ended when another site was silent."""
+    """Return a site's run that answered four questions for three totals: one ended because another site was silent."""
     there = Installations(4)
     hub, *sites = finish(
         there.start(**STEPS), lambda runs: JointQuestion.objects.filter(answered_at__isnull=False).count() == 4
@@ -507,7 +507,7 @@ def finished_with_a_lost_question() -> Run:
 
 @pytest.mark.exhaustive
 def test_altered_charges_of_answers_are_found_also_after_an_erasure() -> None:
-    """They are computed anew, also of one whose question was lost: its total may have been learned."""
+    """Charges are recomputed even for a lost question, because its total may have been learned."""
     run = finished_with_a_lost_question()
     entries = list(Release.objects.filter(run=run.pk, kind="sums").order_by("sequence"))
     triggers_remove(connection)
@@ -526,7 +526,7 @@ def test_altered_charges_of_answers_are_found_also_after_an_erasure() -> None:
             assert [fault_text in fault for fault in release_faults(run)] == [True]
             Release._base_manager.filter(pk=entry.pk).update(charge=entry.charge, content=entry.content)
     study, files = run.study, run.joint.questions.values_list("attempt", flat=True)
-    assert len(set(files)) == 4, "who was asked is kept of each, of what has ended too"
+    assert len(set(files)) == 4, "it is recorded who was asked, even for questions that ended"
     for name in files[:2]:
         arrays = arrays_load(name)
         for wrong, fault_text in [
@@ -543,7 +543,7 @@ def test_altered_charges_of_answers_are_found_also_after_an_erasure() -> None:
     assert records_erase(study.pk) == 3
     assert faults(study) == []
     arrays_save(files[0], **arrays | {"cap": 0.5 * arrays["cap"]})
-    assert faults(study), "those who are left are still looked at"
+    assert faults(study), "the remaining people are still checked"
 
 
 @pytest.mark.parametrize(
@@ -560,7 +560,7 @@ def test_altered_charges_of_answers_are_found_also_after_an_erasure() -> None:
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
 def test_a_question_that_does_not_follow_is_refused_and_charges_nobody(change: dict[str, Any], message: str) -> None:
-    """The hub signs a question in which something else stands than it should."""
+    """The hub signs a question with wrong content."""
     there = Installations()
     hub, *sites = there.start(**STEPS)
     for run in (*sites, hub):  # the sites send their approvals, and the hub asks

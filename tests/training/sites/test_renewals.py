@@ -1,4 +1,4 @@
-"""A site's key is replaced, and what site and hub say to each other where clocks, versions or keys do not fit."""
+"""Replacing a site's key, and requests between site and hub if clocks, versions or keys do not match."""
 
 import time
 from dataclasses import replace
@@ -62,13 +62,13 @@ def test_a_key_is_replaced_and_everything_before_stays_what_it_was(renewed: Rene
     for site, form in zip(there.sites, forms, strict=True):
         assert form_describes(site) and consent_form_in_force(site.study) == form, "nobody is asked again"
     renewed.keeps = True
-    renewed.as_first()  # all are carried out in this process: its keys are now those of everybody
+    renewed.as_first()  # all tasks run in this process, so everybody uses its keys
     later = finish(there.start(share=0.3, **STEPS))
     assert {run.status for run in later} == {Run.Status.FINISHED}, [str(run.message) for run in later]
     assert {roster(run.joint).alliance.digest() for run in later} == {hub.document.digest()}
     assert faults(renewed) == []
     for run in Run.objects.filter(pk__in=[run.pk for run in runs]):
-        assert roster(run.joint).alliance == before.document, "what was signed then can still be checked"
+        assert roster(run.joint).alliance == before.document, "earlier signatures can still be checked"
 
 
 def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Renewed) -> None:
@@ -84,10 +84,10 @@ def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Ren
     for place in (1, 1, 2):
         renewed.contact(place)
     for study in (renewed.there.hub_study, *renewed.there.studies[1:]):
-        assert Mail.objects.filter(kind="key_waiting", study=study).count() == 2, "once to each operator"
+        assert Mail.objects.filter(kind="key_waiting", study=study).count() == 2, "one email for each operator"
     changes = ConfigurationChange.objects.filter(study=renewed.there.hub_study, after__has_key="renewal")
     people = [change.changed_by_id for change in changes.order_by("sequence")][-3:]
-    assert people == [user_create("otto").pk, None, olga().pk], "asked for, registered, confirmed"
+    assert people == [user_create("otto").pk, None, olga().pk], "requested, registered, confirmed"
     with pytest.raises(ValidationError, match="This key is not pending here"):
         renewed.confirm(None, fingerprint)
 
@@ -113,7 +113,7 @@ def test_a_key_is_registered_once_and_is_new_to_the_alliance(renewed: Renewed) -
     with pytest.raises(ValidationError, match="to a different alliance"):
         renewals.identity_renew(alliance=renewed.first, invitation=f"{ADDRESS}/#{'0' * 32}.{code}", acting_user=olga())
     renewed.as_others()
-    assert renewed.contact(0).problem == "", "the key in force stays so"
+    assert renewed.contact(0).problem == "", "the current key stays in force"
 
 
 def test_before_it_is_confirmed_the_former_key_counts_and_after_it_is_refused_in_words(renewed: Renewed) -> None:
@@ -123,7 +123,7 @@ def test_before_it_is_confirmed_the_former_key_counts_and_after_it_is_refused_in
     fingerprint = renewed.register()
     with pytest.raises(Unreachable, match="has not confirmed Clinic A's new key yet"):
         renewed.contact(0)
-    renewed.lost = False  # whoever has the former key
+    renewed.lost = False  # someone with the former key
     assert renewed.contact(0).problem == ""
     renewed.confirm(None, fingerprint)
     with pytest.raises(Unreachable, match="has replaced Clinic A's key"):
@@ -179,7 +179,7 @@ def test_a_site_confirms_before_it_takes_up_another_run(renewed: Renewed) -> Non
     run = there.propose(**STEPS, sites=["Clinic A", "Clinic B"], mode="separate")
     there.sites[1] = renewed.contact(1)
     assert there.take(run, 1).status == Run.Status.APPROVED
-    # the third has heard of it and does not look
+    # the third site has heard of it but does not check
     alliance = renewed.contact(2)
     assert [each.fingerprint for each in renewals.renewals_waiting(alliance)] == [fingerprint]
     with pytest.raises(ValidationError, match="First compare its fingerprint and confirm it"):
@@ -237,7 +237,7 @@ def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replaye
 
 
 def problem(site: Any) -> tuple[str, str]:
-    """Why the hub could not be asked, as the alliance's page says it in English and in German."""
+    """Return the reason why the hub could not be asked, as the alliance's page shows it in English and German."""
     with pytest.raises(Unreachable):
         exchange(site)
     site.refresh_from_db()
