@@ -154,7 +154,7 @@ class DecisionForm(forms.Form):
         is_shown = data.get("choice") == NOT_TAKING_PART or data.get("promise") == self.shown
         if not (self.is_of_today and is_shown):
             raise ValidationError(
-                _("The study's question has changed since you opened this page. Please read it again, then decide."),
+                _("The study's information has changed since you opened this page. Please read it again, then decide."),
                 code="changed",
             )
         return data

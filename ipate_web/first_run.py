@@ -76,7 +76,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
     of_people = [
         people,
         step(
-            gettext_lazy("Add the information that people must be given (GDPR, Articles 13 and 14)"),
+            gettext_lazy("Add the information that you must give people (GDPR, Articles 13 and 14)"),
             not facts_missing(study),
             operator,
             "study_edit",

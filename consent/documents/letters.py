@@ -128,7 +128,7 @@ def represented_sentence(pseudonym: str, answers: Answering) -> list[str]:
     """Return a sentence about the person for whom the reader answers, or nothing if readers answer for themselves."""
     if not answers.represents:
         return []
-    return [_("You answer for %(name)s, as %(role)s.") % {"name": pseudonym, "role": answers.role.label}]
+    return [_("You are answering for %(name)s as %(role)s.") % {"name": pseudonym, "role": answers.role.label}]
 
 
 def _represented(issued: IssuedInvitation) -> list[str]:

@@ -94,7 +94,7 @@ class Letter(models.Model):
     class Kind(models.TextChoices):
         NEW_FORM = "new_form", _("new information: decide again")
         RENEWAL = "renewal", _("consent is ending or has ended: decide again")
-        ANSWERER = "answerer", _("another person answers now")
+        ANSWERER = "answerer", _("another person answers from now on")
         RECEIPT = "receipt", _("receipt for a decision on paper")
         NEWS = "news", _("what was learned")
 

@@ -58,7 +58,7 @@ def questions(holder: DataHolder, right_guesses: int) -> list[CheckQuestion]:
 def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, str], tuple[str, str]]]:
     """Return (question, (wrong answer, explanation), (right answer, explanation)) for each question."""
     study, odds = holder.study, {"right": guesses}
-    sees = _("Yes. It holds your records and prepares them for learning, so it sees them.")
+    sees = _("Yes. This organisation holds your records and prepares them for learning, so it can see them.")
     if study.recipients:
         sees += " " + _("Your records can also be seen by: %(recipients)s") % {
             "recipients": study_text(study, "recipients")

@@ -75,7 +75,7 @@ def quorum_set(*, study: Study, acting_user: AbstractBaseUser, quorum: int) -> S
     study_asks_check(study)
     if selectors.policies_waiting(study) or selectors.forms_waiting(study):
         raise ValidationError(
-            _("A proposal that needs the current number of approvals is still pending. Decide on it first.")
+            _("Another proposal is still pending and needs the current number of approvals. Decide on it first.")
         )
     return study_update(study=study, acting_user=acting_user, quorum=quorum)
 

@@ -312,7 +312,7 @@ def consent_form_approve(
     latest = selectors.consent_form_in_force(study)
     if (latest.version if latest else 0) != proposal.follows:
         raise ValidationError(
-            _("Another version has been published since then. Propose this one again if you still need it.")
+            _("Another version has been published in the meantime. Propose this one again if you still need it.")
         )
     if latest is None and facts_of(study) != proposal.facts:
         raise ValidationError(_("The study's settings have changed since this was proposed. Propose it again."))

@@ -262,7 +262,7 @@ def letters_print(*, study: Study, kind: str, acting_user: AbstractBaseUser, aga
     letters: list[Printed] = []
     if kind == Letter.Kind.RECEIPT:
         for each in due:
-            reason = _("A receipt on paper was printed.")
+            reason = _("A paper receipt was printed.")
             pseudonym = each.holder.pseudonym
             event = holder_level_access(study=study, pseudonym=pseudonym, acting_user=acting_user, reason=reason)
             assert event is not None, "a receipt belongs to a decision"

@@ -104,7 +104,7 @@ class UploadForm(forms.Form):
     schema_file = forms.FileField(
         label=gettext_lazy("Schema file"),
         required=False,
-        help_text=gettext_lazy("JSON, instead of the choice above."),
+        help_text=gettext_lazy("A JSON file, used instead of the choice above."),
     )
     holder_prefix = forms.CharField(
         label=gettext_lazy("One person per row"),
@@ -213,7 +213,7 @@ def _is_public(of: DatasetImport, document: Mapping[str, Any]) -> bool:
 
 class _SchemaForm(forms.Form):
     known = forms.BooleanField(
-        label=gettext_lazy("Ranges, values and classes come from elsewhere, not from these rows"),
+        label=gettext_lazy("Ranges, values and classes come from another source, not from these rows"),
         help_text=gettext_lazy(
             "The schema is public. Take possible values from a codebook, a form or a standard: values copied from "
             "private rows would reveal something about those people."

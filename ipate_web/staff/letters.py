@@ -79,7 +79,7 @@ class LettersForm(forms.Form):
     paper = forms.ChoiceField(
         label=gettext_lazy("Print a paper form after each letter"),
         required=False,
-        help_text=gettext_lazy("For people who prefer to sign and send it back. It contains the letter's code."),
+        help_text=gettext_lazy("For people who prefer to sign a form and send it back. It contains the letter's code."),
     )
 
     def __init__(
@@ -287,7 +287,7 @@ def letters_pdf(request: SignedInRequest, study: Study) -> HttpResponse:
     written = form.written if form.is_valid() else []
     if not written:
         if form.is_valid():
-            form.add_error(None, _("None of these codes works any more, because newer ones replaced them."))
+            form.add_error(None, _("These codes no longer work, because newer ones have replaced them."))
         return render_page(request, study, "staff/people/letters_again.html", {"form": form}, status=422)
     answer_by = form.cleaned_data["answer_by"]
     pdf = documents.letters_pdf(study, written, answer_by, forms=form.forms(written, answer_by))

@@ -201,7 +201,7 @@ def _of_image_files(path: Path) -> Draft:
 
 
 _LARGEST, _USUAL = 256, 128
-_CLASSES = _("The file numbers the classes from 0 without naming them. Correct their names.")
+_CLASSES = _("The file numbers the classes from 0 without naming them. Enter their names.")
 
 
 def _of_parquet(path: Path) -> Draft:

@@ -152,7 +152,7 @@ def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[s
     owners = (schema.holder,) if schema.holder else ()
     for wants, role, columns in ((labels, answer, schema.answers), (holders, "holder", owners)):
         if wants and not columns:
-            raise DataError(Sentence(_("No column in the schema has the role %(role)s."), role=role), _NO_ROLE[role])
+            raise DataError(Sentence(_("No column in the schema has the role “%(role)s”."), role=role), _NO_ROLE[role])
         names |= {column.name for column in columns} if wants else set()
     return names | _of_persons(schema)
 

@@ -84,7 +84,7 @@ class TabularSchema:
                 raise DataError(_("The column is declared twice."), _("Declare every column once."), column=name)
         for kind, word in ((HolderColumn, "holder"), (LabelColumn, "label")):
             if sum(isinstance(column, kind) for column in self.columns) > 1:
-                problem = Sentence(_("Two columns have the role %(role)s."), role=word)
+                problem = Sentence(_("Two columns have the role “%(role)s”."), role=word)
                 raise DataError(problem, _("Give this role to only one column."))
         if not self.features:
             raise DataError(_("No column has the role “feature”."), _("Declare at least one."))
@@ -395,7 +395,7 @@ Schema = TabularSchema | ImageSchema
 def _check_classes(classes: tuple[str, ...]) -> None:
     if len(classes) < 2 or len(set(map(key, classes))) < len(classes):
         problem = _("There are fewer than two classes, or one of them is listed twice.")
-        raise DataError(problem, _("Name at least two classes, each once."))
+        raise DataError(problem, _("List at least two classes, each only once."))
     for name in classes:
         if not name.isprintable() or len(name) > LONGEST_CLASS:
             problem = Sentence(_("The class “%(name)s” does not fit on one line."), name=shown(name))

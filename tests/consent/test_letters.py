@@ -130,7 +130,7 @@ def test_unknown_letters_are_refused(study: Study, issued: IssuedInvitation) -> 
     entries = [{"code": issued.code, "language": "", "address": "", "kind": ""}]
     path = reverse("staff:letters_pdf", args=["other"])
     answer = as_("olga").post(path, {"letters": json.dumps(entries), "language": "en"})
-    assert answer.status_code == 422 and "None of these codes works any more, because" in text(answer)
+    assert answer.status_code == 422 and "These codes no longer work, because newer ones have" in text(answer)
     with pytest.raises(ValidationError, match="Row 2: the language"):
         invitees_read("pseudonym,answers,until,language\nP-1,,,xx")
 

@@ -150,7 +150,7 @@ def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
     document = json.dumps(receipt_context(ConsentEvent.objects.get()))
     assert "average protection" in document
     assert "/join/" not in document, "a receipt gives no access"
-    assert LevelAccess.objects.get().reason == "A receipt on paper was printed."
+    assert LevelAccess.objects.get().reason == "A paper receipt was printed."
     assert as_("olga").post(LETTERS, {"kind": "other"}).status_code == 404
 
 

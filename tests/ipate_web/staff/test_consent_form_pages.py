@@ -157,7 +157,7 @@ def test_a_rejected_or_overtaken_form_is_not_published(study: Study) -> None:
         services.consent_form_approve(proposal=rejected, acting_user=conrad)
     overtaken = factories.form_propose(study, MORE)
     factories.form_publish(study, {"en": "In other words.", "de": "In anderen Worten."})
-    with pytest.raises(ValidationError, match="Another version has been published since"):
+    with pytest.raises(ValidationError, match="Another version has been published in the meantime"):
         services.consent_form_approve(proposal=overtaken, acting_user=conrad)
     assert ConsentForm.objects.count() == 2
 

@@ -114,7 +114,7 @@ def test_public_records_need_neither_labels_nor_holders(tmp_path):
     assert (rows.y, rows.holders, len(rows)) == (None, None, 1)
     with pytest.raises(DataError, match="row 1, column who: The column is missing"):
         read_file(path, SCHEMA)
-    with pytest.raises(DataError, match="No column in the schema has the role holder"):
+    with pytest.raises(DataError, match="No column in the schema has the role “holder”"):
         read_file(path, TabularSchema(FEATURES, ("no", "yes")), labels=False)
 
 
