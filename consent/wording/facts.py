@@ -222,7 +222,7 @@ def together(alliance: Mapping[str, Any]) -> str:
         "Together with %(sites)s. %(hub)s asks all of them the same questions and adds up their answers. Records "
         "stay where they are. Only totals over all of an organisation's people leave it, after random noise has been "
         "added. The limit that each person chose also applies to these totals. People who take part in two of these "
-        "organisations are counted in each."
+        "organisations are counted in each of them."
     )
     return text % {"sites": ", ".join(alliance["sites"]), "hub": alliance["hub"]}
 

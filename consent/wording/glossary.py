@@ -28,8 +28,8 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
         _("Protection"),
         _(
             "A limit on how often a guess about a person can be right: whether they took part, or which records are "
-            "theirs. It applies to guesses based on everything that is released. High protection is the strictest "
-            "limit, low protection the loosest."
+            "theirs. It covers guesses based on everything that is released. High protection is the strictest limit, "
+            "low protection the loosest."
         ),
     ),
     "times": (
@@ -97,15 +97,15 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "cap": (
         _("Cap"),
         _(
-            "The most that all runs together may use of one person's protection. It follows from the level the "
-            "person chose and is written as μ²."
+            "The most that all runs together may use of one person's protection. It follows from the level that the "
+            "person chose, and is given as μ²."
         ),
     ),
     "share": (
         _("Share"),
         _(
-            "The part of every cap that one run may use. It is the same for everybody and public. All "
-            "shares of a study add up to at most 100 %."
+            "The part of every cap that one run may use. It is public and the same for everyone. All shares of a "
+            "study add up to at most 100 %."
         ),
     ),
     "heads": (
@@ -123,16 +123,13 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
         _("Public points"),
         _(
             "Rows or pictures that do not belong to anyone in the study, so anyone may see them. People's records "
-            "are used to answer questions about them."
+            "are used to answer questions about these rows or pictures."
         ),
     ),
     "student": (_("Student"), _("The published model. It learns only from releases, never from people's records.")),
     "register": (
         _("Release register"),
-        _(
-            "The list of everything that has ever left the study, and its cost. It cannot be changed without "
-            "being noticed."
-        ),
+        _("The list of everything that has ever left the study, and its cost. It cannot be changed unnoticed."),
     ),
     "plan": (
         _("Plan"),

@@ -102,7 +102,7 @@ def _of_another_key(alliance: Alliance, signer: Callable[[Mapping[str, str]], st
 
 
 _WAITS = gettext_noop(
-    "The hub has not confirmed %(site)s's new key yet. Read its fingerprint out to an operator there."
+    "The hub has not confirmed %(site)s's new key yet. Read the key's fingerprint out to an operator of the hub."
 )
 _REPLACED = gettext_noop(
     "The hub has replaced %(site)s's key and does not accept signatures made with the old one. Ask the people who "

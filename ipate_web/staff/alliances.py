@@ -55,7 +55,7 @@ ALLIANCES = Listing(
             is_head=True,
         ),
         Column("hub", gettext_lazy("Hub"), _hub),
-        Column("site", gettext_lazy("Own name"), lambda row, _reader: row.own_name or "–", is_minor=True),
+        Column("site", gettext_lazy("This site's name"), lambda row, _reader: row.own_name or "–", is_minor=True),
         Column("ended", gettext_lazy("Ended"), lambda row, _reader: moment(row.left_at)),
     ),
     ties=("name", "pk"),
@@ -82,7 +82,7 @@ class FoundForm(forms.Form):
     public = forms.ModelChoiceField(
         label=gettext_lazy("Public points"),
         queryset=Dataset.objects.none(),
-        help_text=gettext_lazy("Their schema applies to all sites."),
+        help_text=gettext_lazy("The schema of these points applies to all sites."),
     )
 
     def __init__(self, data: Any = None, *, study: Study) -> None:
@@ -112,7 +112,7 @@ class InvitationForm(forms.Form):
         label=gettext_lazy("Invitation"),
         max_length=500,
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
-        help_text=gettext_lazy("The line that the hub gave you, preferably not over the network."),
+        help_text=gettext_lazy("The line that the hub gave you. It is safest not to receive it over the network."),
     )
 
 
@@ -260,7 +260,9 @@ def alliance_act(request: SignedInRequest, study: Study, pk: int, act: str) -> H
     with faults_show(request):
         done = _ACTS[act](alliance=found, acting_user=request.user)
         if act == "tell" and done is not None:
-            messages.success(request, _("The draft of the next version mentions the alliance. Propose it here."))
+            messages.success(
+                request, _("The draft of the next version mentions the alliance. You can propose that draft here.")
+            )
             return redirect("staff:consent_forms", study.slug)
         messages.success(request, _("Done."))
     return redirect("staff:alliance", study.slug, pk)

@@ -195,7 +195,7 @@ def model(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     if form.is_valid() and not student.is_withdrawn:
         row = form.row
         if not _may_ask(request):
-            form.add_error(None, _("You have asked for many predictions. Wait a minute and try again."))
+            form.add_error(None, _("You have asked for too many predictions. Wait a minute and try again."))
             return render_page(request, study, "staff/models/model.html", context, status=429)
         try:
             context["prediction"] = _prediction(student_predict(student, [row]))

@@ -222,7 +222,7 @@ def _fits(number: int, row: Sequence[object], columns: int, report: Report) -> b
     """Return whether a row has no cells beyond the named columns; otherwise report an error."""
     beyond = [value for value in row[columns:] if value != ""]
     if beyond:
-        problem = Sentence(_("The row has a cell beyond the last named column: “%(value)s”."), value=shown(beyond[0]))
+        problem = Sentence(_("The row has a cell after the last named column: “%(value)s”."), value=shown(beyond[0]))
         report.add(DataError(problem, _("Name its column in the header, or remove the cell."), row=number))
         report.balance.see(ROWS)
         report.balance.refuse(ROWS)

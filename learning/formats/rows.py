@@ -256,7 +256,8 @@ class Balance:
                 text = _("The reader found %(seen)d items (%(part)s), but accounted for only %(decided)d.")
                 problem = Sentence(text, seen=part.seen, part=name, decided=part.decided)
                 raise DataError(
-                    problem, _("This is an error in iPATE: please report it. Meanwhile, import the file as CSV.")
+                    problem,
+                    _("This is an error in iPATE. Please report it, and import the file as CSV until it is fixed."),
                 )
 
     def to_json(self) -> list[dict[str, Any]]:

@@ -91,7 +91,7 @@ class TabularSchema:
         for name, count in Counter(self.feature_names).items():
             if count > 1:
                 problem = Sentence(_("Two numbers of a record have the same name, “%(name)s”."), name=shown(name))
-                raise DataError(problem, _("Rename one of their columns, or one of its values."))
+                raise DataError(problem, _("Rename one of the columns, or one of its values."))
         if self.text is not None and len(self.features) > 1:
             text = _("The schema has a text column and another column to learn from.")
             raise DataError(text, _("Ignore either the texts or the other columns."), column=self.text.name)

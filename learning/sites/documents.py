@@ -107,7 +107,7 @@ def renewed_site(before: AllianceDocument, after: AllianceDocument) -> str:
     if len(renewed) != 1 or replace(after, sites=before.sites) != before or set(after.sites) != set(before.sites):
         raise Refused(gettext_noop("The new document of the alliance changes more than one site's key."))
     if after.sites[renewed[0]] in taken:
-        raise Refused(gettext_noop("The alliance already knows the new key of %(site)s."), site=renewed[0])
+        raise Refused(gettext_noop("The new key of %(site)s is already registered in the alliance."), site=renewed[0])
     return renewed[0]
 
 

@@ -62,7 +62,9 @@ class Lattice:
         shift = int(math.log2(LARGEST_ROUNDED_SCALE)) - above
         if shift < 0:
             raise Refused(
-                gettext_noop("Noise of %(spread)g is too large to be drawn in units of %(grain)g. Plan less noise."),
+                gettext_noop(
+                    "Noise of %(spread)g is too large to be drawn in units of %(grain)g. Plan for less noise."
+                ),
                 spread=spread,
                 grain=grain,
             )
@@ -82,14 +84,14 @@ class Lattice:
         grains = np.asarray(sums) / self.grain if self.grain != 1 else np.asarray(sums)
         if (grains != np.rint(grains)).any():
             raise Refused(
-                gettext_noop("The sums are not whole multiples of %(grain)g, so they have been rounded."),
+                gettext_noop("The sums are not whole multiples of %(grain)g, so they must have been rounded."),
                 grain=self.grain,
             )
         if (np.abs(grains) > self._room(sites)).any():
             raise Refused(
                 gettext_noop(
-                    "With so little noise, %(number)s sites cannot add up sums above %(most)g. Plan more noise or "
-                    "fewer people."
+                    "With so little noise, %(number)s sites cannot add up sums above %(most)g. Plan for more noise "
+                    "or fewer people."
                 ),
                 most=self.most(sites),
                 number=sites,

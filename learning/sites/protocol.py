@@ -126,13 +126,13 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
             )
         if approval.checked(alliance.sites[site], site).run != proposal.digest():
             raise Refused(
-                gettext_noop("%(site)s's approval belongs to a different run. Ask the site to approve this one."),
+                gettext_noop("%(site)s's approval belongs to a different run. Ask the site to approve this run."),
                 site=site,
             )
         agreements[site] = approval.document.agreement
     if missing := set(proposal.participants) - set(agreements):
         raise Refused(
-            gettext_noop("Approval from %(sites)s is missing. Wait for it, or propose a run without them."),
+            gettext_noop("Approval from %(sites)s is missing. Wait for it, or propose a run without these sites."),
             sites=", ".join(sorted(missing)),
         )
     return Roster(alliance, proposal, agreements)
@@ -265,11 +265,14 @@ def total(roster: Roster, question: QuestionDocument, answers: Sequence[SiteAnsw
             )
         if document.vector != hashlib.sha256(each.vector).hexdigest():
             raise Refused(
-                gettext_noop("The numbers from %(site)s are not the ones it signed. Request them again."), site=name
+                gettext_noop("The numbers from %(site)s are not the ones that it signed. Request them again."),
+                site=name,
             )
         if document.shape != answers[0].answer.document.shape or len(each.vector) != 8 * math.prod(document.shape):
             raise Refused(
-                gettext_noop("%(site)s's answer has a different shape from the others. Compare the sites' versions."),
+                gettext_noop(
+                    "%(site)s's answer has a different shape from the other answers. Compare the sites' versions."
+                ),
                 site=name,
             )
         units.append(np.frombuffer(each.vector, "<u8").astype(np.uint64).reshape(document.shape))
@@ -297,8 +300,8 @@ def _check_question(site: Site, roster: Roster, question: QuestionDocument, ledg
     if question.roster != roster.digest():
         raise Refused(
             gettext_noop(
-                "The question belongs to a different run, or the others have approved a different list. Compare the "
-                "checksums."
+                "The question belongs to a different run, or the other sites have approved a different list. Compare "
+                "the checksums."
             )
         )
     _check_participants(roster.alliance, roster.run, question.participants, roster.run.participants)

@@ -65,7 +65,9 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
         document = signed_text(AllianceDocument, texts[-1]).document
         if document.terms != digest_of(document_text(message["terms"])):
             raise Refused(
-                gettext_noop("The hub has signed different terms from those it sends. Ask the people who run the hub.")
+                gettext_noop(
+                    "The hub has signed different terms from those that it sends. Ask the people who run the hub."
+                )
             )
         names = ("name", "content", "signature", "terms", "former")
         values = {name: message[name] for name in names} | {"colluding": document.colluding}
@@ -109,7 +111,8 @@ def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> 
     if alliance.content not in contents:
         raise Refused(
             gettext_noop(
-                "The hub has signed a different alliance from the one recorded here. Ask the people who run the hub."
+                "The hub has signed a different alliance from the one recorded at this site. Ask the people who run "
+                "the hub."
             )
         )
     after = list(texts[contents.index(alliance.content) + 1 :])
@@ -139,7 +142,7 @@ def joint_check(run: Run) -> None:
     alliance = run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     if alliance.left_at is not None:
-        raise ValidationError(_("The alliance has ended here."))
+        raise ValidationError(_("The alliance has ended for this study."))
     renewal_check(alliance)
     try:
         alliance_verify(alliance)
@@ -181,7 +184,7 @@ def sites_fault(alliance: Alliance, names: Iterable[str]) -> str:
 def renewal_check(alliance: Alliance) -> None:
     """Check, at a site, that it has confirmed all replaced keys. Raises ValidationError."""
     if alliance.offered:
-        raise ValidationError(_("A site's key was replaced. First compare its fingerprint and confirm it."))
+        raise ValidationError(_("A site's key was replaced. Compare the new key's fingerprint and confirm it first."))
 
 
 def run_terms(run: Run) -> dict[str, Any]:

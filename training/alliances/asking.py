@@ -331,7 +331,7 @@ class SiteAsking(JointAsking):
         room = lattice_of(known, own).most(len(own.participants))
         if 2 * people * own.spread / question.sigma > room:
             raise Refused(
-                gettext_noop("With so many people and so little noise, the sums could overflow. Plan more noise.")
+                gettext_noop("With so many people and so little noise, the sums could overflow. Plan for more noise.")
             )
         site = site_of(joint)
         signed = endorse(site, known, Signed(entry.document, signature_of(entry.signature)), own, SiteLedger(run))
@@ -407,7 +407,7 @@ def _room_check(run: Run, bounds: Sequence[float]) -> None:
     """
     allowed = [budget.allowed * (1 + ROUNDING) for budget in budgets_from_json(run.plan)]
     if any(spent + bound > most for spent, bound, most in zip(run.spent, bounds, allowed, strict=True)):
-        raise Refused(gettext_noop("Questions that ended without a total have used up the run's share here."))
+        raise Refused(gettext_noop("Questions that ended without a total have used up the run's share at this site."))
 
 
 def _in_force_check(run: Run) -> None:

@@ -86,7 +86,7 @@ def alliance_verify(alliance: Alliance, digest: str = "") -> AllianceDocument:
     document = signed.checked(known[0].document.hub, "the hub")
     if document.terms != digest_of(document_text(alliance.terms)):
         raise Refused(
-            gettext_noop("The hub has signed different terms from those it sends. Ask the people who run the hub.")
+            gettext_noop("The hub has signed different terms from those that it sends. Ask the people who run the hub.")
         )
     return document
 

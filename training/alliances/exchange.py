@@ -338,7 +338,7 @@ def _runs_keep(answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool
         if key in answer["runs"]:
             changed |= _run_keep(joint.pk, answer["runs"][key])
         elif not joint.ended:
-            why = _("It no longer has this run, probably because a backup was restored.")
+            why = _("The hub no longer has this run, probably because a backup was restored.")
             changed |= bool(JointRun.objects.filter(pk=joint.pk, ended="").update(ended=why))
     return changed
 

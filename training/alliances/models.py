@@ -37,7 +37,7 @@ class Alliance(Recorded):
         _("sites that may collude"),
         default=1,
         help_text=_(
-            "How many of them may collude with the hub, or leave out their noise, without anyone learning more."
+            "Up to this many sites can collude with the hub, or leave out their noise, without anyone learning more."
         ),
     )
     terms = models.JSONField(
@@ -48,7 +48,8 @@ class Alliance(Recorded):
         _("certificate of the hub"),
         blank=True,
         help_text=_(
-            "As PEM, if it is not signed by a generally trusted authority. Then no other certificate is accepted."
+            "Needed only if no generally trusted authority signed it. Enter it as PEM. No other certificate will "
+            "then be accepted."
         ),
     )
     content = models.TextField(

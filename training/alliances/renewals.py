@@ -87,7 +87,7 @@ def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseU
     alliance = _held(alliance)
     if not alliance.is_hub or not alliance.is_signed or alliance.left_at is not None:
         raise ValidationError(
-            _("Keys can only be replaced at the hub of an alliance that is signed and has not ended.")
+            _("Keys can be replaced only at the hub of an alliance that is signed and has not ended.")
         )
     if alliance.renewal:
         raise ValidationError(_("A key replacement is already pending. Confirm it, or discard it."))
@@ -113,8 +113,8 @@ def key_register(alliance: Alliance, site: AllianceSite, key: str) -> None:
     if any(key in (document.hub, *document.sites.values()) for document in documents):
         raise Refused(
             gettext_noop(
-                "The alliance already knows this key. Give the site another IPATE_SECRET_KEY, and keep the current "
-                "one in IPATE_SECRET_KEY_FALLBACKS for its other uses."
+                "This key is already registered in the alliance. Give the site another IPATE_SECRET_KEY, and keep "
+                "the current one in IPATE_SECRET_KEY_FALLBACKS for its other uses."
             )
         )
     if not waiting["key"]:
@@ -149,7 +149,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
     alliance = _held(alliance)
     waiting = renewals_waiting(alliance)
     if alliance.left_at is not None or not waiting or waiting[-1].fingerprint != new_fingerprint or not new_fingerprint:
-        raise ValidationError(_("This key is not pending here. Check again which key is pending."))
+        raise ValidationError(_("This key is not waiting for confirmation. Check again which key is."))
     try:
         before = alliance_verify(alliance)
         if alliance.is_hub:

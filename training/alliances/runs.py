@@ -208,7 +208,7 @@ def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> D
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             x = arrays["x"]
     except (ValueError, KeyError, OSError) as error:
-        raise ValidationError(_("The data sent by the hub are not points.")) from error
+        raise ValidationError(_("The data sent by the hub are not public points.")) from error
     if content_digest({"x": x}) != digest:
         raise ValidationError(_("The hub sent public points that differ from the alliance's."))
     return dataset_import(
@@ -377,4 +377,4 @@ def _withdrawn_at_hub(published: StudentModel | RunResult) -> str:
         return ""
     why = Withdrawal.read(word["content"].encode()).reason
     longest = StudentModel._meta.get_field("withdrawal_reason").max_length
-    return (_("The run was withdrawn by its hub: %(why)s") % {"why": why})[:longest]
+    return (_("The hub withdrew the run: %(why)s") % {"why": why})[:longest]

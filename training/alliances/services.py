@@ -111,7 +111,7 @@ def code_owner(alliance: Alliance, code: str) -> AllianceSite:
     """Return the site to which a code was issued. Raises Refused."""
     site = AllianceSite.objects.filter(alliance=alliance, code_digest=code_digest(code)).first()
     if site is None:
-        raise Refused(gettext_noop("The alliance does not know this code. Ask its hub for a new invitation."))
+        raise Refused(gettext_noop("This code is not valid in the alliance. Ask the hub for a new invitation."))
     return site
 
 
@@ -205,7 +205,7 @@ def private_datasets(study: Study) -> QuerySet[Dataset]:
 
 
 #: Provenance that identifies the dataset of `people_of_sites`.
-EMPTY = gettext_noop("The records of a joint run stay at its sites, so there are none here.")
+EMPTY = gettext_noop("The records of a joint run stay at its sites, so the hub has none.")
 
 
 # --- At a site ------------------------------------------------------------------------------------------------------
@@ -272,23 +272,26 @@ def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[Sentence]
         here = {each["name"]: each for each in ours.get(columns, [])}
         for name in [*there, *(each for each in here if each not in there)]:
             if name not in here:
-                found.append(Sentence(gettext_noop("The column “%(name)s” is missing here."), name=name))
+                found.append(Sentence(gettext_noop("This study has no column “%(name)s”."), name=name))
             elif name not in there:
-                found.append(Sentence(gettext_noop("The column “%(name)s” is not in the alliance."), name=name))
+                found.append(Sentence(gettext_noop("The alliance has no column “%(name)s”."), name=name))
             else:
                 found += [
                     Sentence(
-                        gettext_noop("The column “%(name)s”: %(what)s is %(ours)s here and %(theirs)s there."),
+                        gettext_noop(
+                            "In the column “%(name)s”, %(what)s is %(ours)s in this study and %(theirs)s in "
+                            "the alliance."
+                        ),
                         **{"name": name, "what": what, "ours": str(here[name].get(what)), "theirs": str(value)},
                     )
                     for what, value in there[name].items()
                     if here[name].get(what) != value
                 ]
         if not found and list(there) != list(here):
-            found.append(Sentence(gettext_noop("The columns are in a different order here.")))
+            found.append(Sentence(gettext_noop("The columns are in a different order in this study.")))
     for what in sorted({*theirs, *ours} - {"columns", *_OF_FILES}):
         if theirs.get(what) != ours.get(what):
-            text = gettext_noop("“%(what)s” of a record is %(ours)s here and %(theirs)s there.")
+            text = gettext_noop("“%(what)s” of a record is %(ours)s in this study and %(theirs)s in the alliance.")
             found.append(Sentence(text, what=what, ours=str(ours.get(what)), theirs=str(theirs.get(what))))
     return found
 

@@ -208,7 +208,7 @@ class Hub:
                 for piece in answer.iter_bytes():
                     content += piece
                     if len(content) > _MOST:
-                        raise Unreachable(Sentence(gettext_noop("The hub sends more data than a site accepts.")))
+                        raise Unreachable(Sentence(gettext_noop("The hub sent more data than a site accepts.")))
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             self._pause(method).failed()
             text = gettext_noop("The hub at %(address)s cannot be reached: %(problem)s. This site will try again.")

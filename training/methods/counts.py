@@ -82,7 +82,7 @@ class CountedMethod(EngineMethod):
         if run.variant not in self.variants:
             run.variant = self.variants[0]
         if run.variant in self.rehearsed_variants and not run.rehearsal:
-            wrong("variant", _("This variant is for rehearsal studies."))
+            wrong("variant", _("This variant is only for rehearsal studies. Choose another one."))
         if run.wanted_labels is not None:
             wrong("wanted_labels", _("Counting people needs no labels."))
         for field in ("public_dataset", "test_dataset", "labelled_dataset"):

@@ -23,7 +23,7 @@ from training.methods.planning import MethodPlan
 from training.models import Batch, JointQuestion, Run
 
 _UNSOUND = gettext_noop("The hub's plan uses more than the share of a run, or has no noise. Do not approve it.")
-_OVERFLOWS = gettext_noop("With so many people and so little noise, the sums could overflow. Plan more noise.")
+_OVERFLOWS = gettext_noop("With so many people and so little noise, the sums could overflow. Plan for more noise.")
 _NOISIER = gettext_noop("The noise in a total across these sites is %(factor).2f times the noise in a single study.")
 
 
@@ -131,7 +131,10 @@ class NoJointMethod(JointMethod):
         super().check(run, wrong)
         wrong(
             "method",
-            _("This method cannot be used across sites. Choose votes of all people, individual steps, or counts."),
+            _(
+                "This method cannot be used across sites. Choose votes by every holder, individual gradient "
+                "steps, or counts."
+            ),
         )
 
 

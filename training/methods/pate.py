@@ -233,12 +233,13 @@ class Pate(EngineMethod):
                 place, _("The plan cannot choose this for rehearsals or for runs across sites, so choose it yourself.")
             )
         if run.alliance_id and vote is not None and (not vote.adds_noise_once or vote.asks_student):
-            message = _(
-                "In a run across sites, teachers vote with GNMax, because its labels follow from one noisy sum."
-            )
+            message = _("Choose GNMax, because in a run across sites, labels have to follow from one noisy sum.")
             wrong("choices.aggregator", message)
         if run.alliance_id and chosen.on_exhausted != STOP:
-            wrong("choices.on_exhausted", _("In a run across sites, the vote ends when one group's share is used up."))
+            wrong(
+                "choices.on_exhausted",
+                _("In a run across sites, the vote ends when one group's share is used up. Choose “end the vote”."),
+            )
         if run.variant == Run.Variant.VANISHING and chosen.small_groups == "copy":
             wrong(
                 "choices.small_groups",
@@ -317,8 +318,8 @@ class Pate(EngineMethod):
         if any(document[name] != hub_plan[name] for name in names):
             raise PlanError(
                 gettext_noop(
-                    "The head counts here lead to teachers and budgets that differ from the hub's plan. Approve the "
-                    "plan with the share that the hub gave it, in a study with the same δ."
+                    "This site's head counts lead to teachers and budgets that differ from the hub's plan. Approve "
+                    "the plan with the share that the hub gave it, in a study with the same δ."
                 )
             )
         groups = {(each.level, each.epsilon): each.group for each in own.promises}

@@ -209,8 +209,8 @@ _LITTLE_GIVEN = gettext_noop(
 )
 _NO_AREA = Sentence(
     gettext_noop(
-        "For this run, the forecast covers only how many answers will be right, not the area under the curve. If one "
-        "class is rare, that says little, so look at the area when the model has been measured."
+        "For this run, the forecast covers only the number of right answers, not the area under the curve. If one "
+        "class is rare, the number of right answers says little. Check the area once the model has been measured."
     )
 )
 #: Smallest gain in the share of correct answers at which a plan recommends a larger share of the caps.

@@ -52,7 +52,7 @@ class Deniability(Choices):
     gamma: float = choice(
         4.0,
         gettext_noop("How similar plausible seeds are (γ)"),
-        gettext_noop("Their probabilities of producing the row lie between the same two powers of γ."),
+        gettext_noop("The probabilities that plausible seeds produce the row lie between the same two powers of γ."),
         minimum=1.01,
         maximum=1000.0,
     )
@@ -66,7 +66,7 @@ class Deniability(Choices):
     fewest: int | None = choice(
         None,
         gettext_noop("Minimum number of redrawn columns (ω)"),
-        gettext_noop("The others are copied from the seed. The classes count as a column."),
+        gettext_noop("All other columns are copied from the seed. The classes count as one column."),
         minimum=0,
         maximum=1000,
         unset=gettext_noop("all but two"),
@@ -81,7 +81,7 @@ class Deniability(Choices):
     )
     values: int = choice(
         20,
-        gettext_noop("Number of values for a numeric column"),
+        gettext_noop("Number of values per numeric column"),
         gettext_noop("Bins of equal width across the range declared in the schema."),
         minimum=2,
         maximum=100,
@@ -90,8 +90,8 @@ class Deniability(Choices):
         1.0,
         gettext_noop("ε of the network"),
         gettext_noop(
-            "It applies separately to the quarter of the records that determines the network's structure and to the "
-            "quarter that determines its parameters."
+            "This ε applies separately to the quarter of the records that determines the network's structure and to "
+            "the quarter that determines its parameters."
         ),
         minimum=0.01,
         maximum=100.0,
@@ -194,8 +194,8 @@ def plan_notes(plan: DeniabilityPlan, promised: float) -> tuple[Sentence, ...]:
         Sentence(
             gettext_noop(
                 "Together, the %(rows)d rows cost ε = %(spent).1f, but the largest promise in this rehearsal is "
-                "%(promised)g, so nobody could be promised this. Rows from noisy counts cost the same no matter how "
-                "many are drawn."
+                "%(promised)g. No one could be promised such a cost. Rows from noisy counts cost the same no matter "
+                "how many are drawn."
             ),
             rows=plan.rows,
             spent=plan.spent,

@@ -43,7 +43,7 @@ def test_both_sides_see_a_run_from_its_proposal_to_its_approval() -> None:
     for name in ("run", "run_approve"):
         page = browser.get(url(name, taken))
         assert page.status_code == 200
-    assert "This is a site. Its records stay here." in text(browser.get(url("run", taken)))
+    assert "This study is a site of the alliance." in text(browser.get(url("run", taken)))
 
 
 def test_operators_of_the_hub_go_on_without_a_silent_site_once_they_have_read_what_that_means() -> None:

@@ -70,7 +70,7 @@ def test_the_register_lists_all_that_left_newest_first(run: Run) -> None:
     assert [line.split(",")[0] for line in file] == ["No.", "4", "3", "2"] and f",{charged:.5f}".rstrip("0") in file[1]
     listed = as_("auditor").get(url("alliances", run.study, format="csv"))
     assert listed["Content-Disposition"] == f'attachment; filename="{run.study.slug}-alliances.csv"'
-    assert listed.getvalue() == b"Name,Hub,Own name,Ended\r\n"
+    assert listed.getvalue() == b"Name,Hub,This site's name,Ended\r\n"
     Release.append([Release(study=run.study, kind="labels", content={"queries": 4, "labels": 0})])
     newer, zero = as_("auditor").get(url("ledger", run.study)).text, '<td class="number">0</td>'
     assert newer.count(zero) > page.text.count(zero), "a number of labels that is 0 is shown"

@@ -205,7 +205,7 @@ def test_the_hub_decodes_nothing_but_the_total_of_all(joint: Joint) -> None:
         ([made[0], *made[:2]], "exactly one answer from each"),
         ([*made[:2], later[2]], "site-02 has answered a different question"),
         ([*made[:2], replayed], "site-02 has answered a different question"),
-        ([*made[:2], replace(last, vector=bytes(48))], "are not the ones it signed"),
+        ([*made[:2], replace(last, vector=bytes(48))], "are not the ones that it signed"),
         ([*made[:2], replace(last, answer=Signed(document, last.answer.signature))], "signature of site-02 on this"),
         ([*made[:2], reshaped], "site-02's answer has a different shape"),
         ([*made[:2], stranger], "site-09 does not take part"),

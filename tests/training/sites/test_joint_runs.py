@@ -197,7 +197,7 @@ def test_teachers_of_all_sites_vote_together_and_their_members_pay() -> None:
 
 def test_what_sites_could_not_carry_out_is_refused_at_hub_or_site(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Installations()
-    with pytest.raises((ValidationError, PlanError), match="The head counts here lead to teachers and budgets"):
+    with pytest.raises((ValidationError, PlanError), match="This site's head counts lead to teachers and budgets"):
         there.take(there.propose(share=0.5, **TEACHERS), 0, share=0.4)
     aggregator = {"name": "confident_gnmax", "sigma": 9.0, "sigma_threshold": 9.0, "threshold": 2.0}
     encoder = Encoder.objects.create(
@@ -274,7 +274,7 @@ def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(fields, is_
         (tasks.former_hubs_ask if is_left else tasks.alliances_contact)()
         for run in sites:
             given = run.students.get() if "student_learner" in fields else RunResult.objects.get(run=run)
-            assert given.is_withdrawn and given.withdrawal_reason == "The run was withdrawn by its hub: It is wrong."
+            assert given.is_withdrawn and given.withdrawal_reason == "The hub withdrew the run: It is wrong."
             (entry,) = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL)
             assert entry.content["digest"] == given.digest and entry.recorded_by_id is None
             assert faults(run.study) == []
@@ -357,7 +357,7 @@ def test_a_run_that_a_restored_hub_has_forgotten_ends_at_its_sites(monkeypatch: 
             finish(runs, lambda runs: JointQuestion.objects.filter(total="").exclude(total_content="").count() == 3)
     restore(there.hub_study, backup)
     for run in finish(runs[1:]):
-        assert run.status == Run.Status.FAILED and "It no longer has this run, probably because a" in str(run.message)
+        assert run.status == Run.Status.FAILED and "The hub no longer has this run" in str(run.message)
         assert run.joint.questions.count() == (until != "approved") and faults(run.study) == []
 
 

@@ -77,7 +77,7 @@ def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Ren
     with pytest.raises(ValidationError, match="You requested this key yourself"):
         renewed.confirm(None, fingerprint, by="otto")
     for wrong in ("", "0000 0000 0000 0000 0000"):
-        with pytest.raises(ValidationError, match="This key is not pending here"):
+        with pytest.raises(ValidationError, match="This key is not waiting for confirmation"):
             renewed.confirm(None, wrong)
     assert renewed.hub.document == renewed.hub.founding and renewed.hub.renewal
     renewed.confirm(None, fingerprint)
@@ -88,7 +88,7 @@ def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Ren
     changes = ConfigurationChange.objects.filter(study=renewed.there.hub_study, after__has_key="renewal")
     people = [change.changed_by_id for change in changes.order_by("sequence")][-3:]
     assert people == [user_create("otto").pk, None, olga().pk], "requested, registered, confirmed"
-    with pytest.raises(ValidationError, match="This key is not pending here"):
+    with pytest.raises(ValidationError, match="This key is not waiting for confirmation"):
         renewed.confirm(None, fingerprint)
 
 
@@ -182,7 +182,7 @@ def test_a_site_confirms_before_it_takes_up_another_run(renewed: Renewed) -> Non
     # the third site has heard of it but does not check
     alliance = renewed.contact(2)
     assert [each.fingerprint for each in renewals.renewals_waiting(alliance)] == [fingerprint]
-    with pytest.raises(ValidationError, match="First compare its fingerprint and confirm it"):
+    with pytest.raises(ValidationError, match="fingerprint and confirm it first"):
         proposals = {run.pk.hex: {"content": run.joint.content, "signature": run.joint.signature, "told": "{}"}}
         Alliance.objects.filter(pk=alliance.pk).update(proposals=proposals)
         alliance.refresh_from_db()
@@ -262,7 +262,7 @@ def test_clocks_and_versions_that_differ_are_refused_in_words(monkeypatch: pytes
         patched.setattr(wire, "request_authorization", late)
         english, german = problem(site)
     assert "The hub has refused (401): The clocks of the site and the hub differ by 4" in english
-    assert "Die Zentrale hat abgelehnt (401): Die Uhren von Standort und Zentrale gehen um 4" in german
+    assert "Die Zentrale hat abgelehnt (401): Die Uhren von Standort und Zentrale weichen um 4" in german
     monkeypatch.setattr(Hub, "post", older)
     english, german = problem(site)
     assert "The hub uses ipate-sites-1 and the site uses ipate-sites-0. Update the older" in english
