@@ -86,8 +86,8 @@ class Proposals(Proposing):
                 1 if left out.
             first_queries: Points of the first round. Leave empty to use one fifteenth of all the points that are
                 asked about, up to 600. From 1 to 1e+09.
-            embedded: The second round compares points by the student's inner layer. This applies only if the first
-                round's student has an inner layer, as neural networks do. False if left out.
+            embedded: Compare points by the student's inner layer in the second round. This applies only if the
+                first round's student has an inner layer, as neural networks do. False if left out.
             sigma: Noise of each count (σ). If you leave this empty, the forecast sets the value. From 0.001 to
                 16384.
             radius_share: Radius, in percent of the public points. If you leave this empty, the forecast sets the
@@ -151,7 +151,7 @@ class Proposals(Proposing):
 
         Args:
             title: Title of the run.
-            learner: Teacher learner.
+            learner: Learner for teachers.
             purpose: Why it is needed, for the person who approves it.
             private_dataset: People's records; the study's private dataset if it has only one.
             public_dataset: Public points; the study's public dataset if it has only one.

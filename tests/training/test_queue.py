@@ -75,7 +75,7 @@ def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operat
     queue = queue_for(operator)
     assert [(row.run, row.place) for row in queue.waiting] == [(first, 1), (second, 2)] and queue.under_way == []
     page = as_(operator).get(f"/studies/table/runs/{second.pk}/").text
-    assert "1 run is ahead of it in the queue." in page
+    assert "1 run is ahead of this one in the queue." in page
     assert as_(operator).get(f"/api/v1/runs/{second.pk}").json()["place"] == 2
     Run.objects.filter(pk=first.pk).update(started_at=timezone.now())
     assert first.started_at is None and place(first) is None, "a worker has begun it since it was read"

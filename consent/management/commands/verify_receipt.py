@@ -41,7 +41,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{term}: {value}")
         if event.computed_hash() != event.hash:
             raise CommandError(
-                "The record was changed after it was written. Keep the database as it is, and run verify_ledger."
+                "The record was changed after it was written. Leave the database unchanged and run verify_ledger."
             )
         self.stdout.write(
             f"Decision {event.sequence} of study “{event.study.slug}” is unchanged. To check the whole chain, run "
