@@ -77,7 +77,9 @@ def canonical(value: object) -> str:
         text = _("The pseudonym “%(name)s” is a long number that a spreadsheet has shortened.")
         raise PseudonymError(Sentence(text, name=_shown(name)), _("Save the column as text."))
     if name.casefold().startswith(ERASED):
-        problem = Sentence(_("The pseudonym “%(name)s” looks like that of an erased person."), name=_shown(name))
+        problem = Sentence(
+            _("The pseudonym “%(name)s” is too similar to the pseudonym of an erased person."), name=_shown(name)
+        )
         raise PseudonymError(problem, _("Use a different one."))
     return name
 

@@ -255,7 +255,7 @@ def second_person_check(study: Study, proposer_id: int | None, acting_user: Abst
         raise ValidationError(message, code=SECOND_PERSON)
     if not study.rehearsal and accounts_are_linked(study, proposer_id, acting_user.pk):
         message = _(
-            "Your account and the account that made this proposal count as one person here, because one of them "
+            "Your account and the account that made this proposal are treated as one person, because one of them "
             "created the other, changed it, or gave it a role. Ask another person to decide."
         )
         raise ValidationError(message, code=SECOND_PERSON)

@@ -27,7 +27,7 @@ def pytorch_check() -> None:
             Sentence(
                 gettext_noop(
                     "Training this network requires PyTorch, which is not installed on this machine. Choose "
-                    "something else, or ask your administrator to install requirements/worker.txt here."
+                    "something else, or ask your administrator to install requirements/worker.txt."
                 )
             )
         )

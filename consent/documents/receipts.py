@@ -155,7 +155,7 @@ def _records_fate(event: ConsentEvent) -> str:
     first = rows.order_by("sequence").first()
     if first is not None and first.kind == Disposal.Kind.KEPT:
         return _("They stay stored, as you asked, but are not used. You can have them erased at any time.")
-    return _("They will be erased here within a day.")
+    return _("This website will erase them within a day.")
 
 
 def _before(event: ConsentEvent) -> list[tuple[str, str]]:
@@ -243,8 +243,8 @@ def _study_facts(event: ConsentEvent) -> list[tuple[str, str]]:
             facts.append((_("Text you read"), own_name(event.text_read)))
     return [
         *facts,
-        (_("Who asks"), study.controller),
-        (_("What for"), str(study_text(study, "purpose"))),
+        (_("Who is asking"), study.controller),
+        (_("Purpose"), str(study_text(study, "purpose"))),
         (_("Which data"), str(study_text(study, "data_categories"))),
         (_("Who else sees raw records"), str(study_text(study, "recipients")) or _("nobody")),
         (_("How long"), str(study_text(study, "retention"))),

@@ -112,12 +112,14 @@ class MailWishes(models.Model):
     uses = models.BooleanField(
         _("email me when a new run may use my records"),
         default=False,
-        help_text=_("The email goes to everyone in the study who wants it, whether they take part or not."),
+        help_text=_("We send this email to everyone in the study who asks for it, whether they take part or not."),
     )
     results = models.BooleanField(
         _("email me what was learned: when a result is published, and once a year"),
         default=True,
-        help_text=_("The email goes to everyone who has decided and has not withdrawn, whether they take part or not."),
+        help_text=_(
+            "We send this email to everyone who has decided and has not withdrawn, whether they take part or not."
+        ),
     )
     approvals = models.BooleanField(_("email me when something needs approval or is approved"), default=True)
     ends = models.BooleanField(_("email me when one of my runs has finished or failed"), default=True)

@@ -14,9 +14,9 @@ from consent.models.studies import Study
 class Renewal(models.TextChoices):
     """Consequence of a new version of the consent form for people who consented to an earlier version."""
 
-    NOT_ASKED = "not_asked", _("they are not asked again")
-    ASKED = "asked", _("they are asked again; their consent remains valid until they answer")
-    REQUIRED = "required", _("they are asked again; their consent is suspended until they answer")
+    NOT_ASKED = "not_asked", _("not asked again")
+    ASKED = "asked", _("asked again; their consent remains valid until they answer")
+    REQUIRED = "required", _("asked again; their consent is suspended until they answer")
 
 
 class Validity(models.Model):

@@ -32,8 +32,8 @@ class Afterwards(models.TextChoices):
 class AfterWithdrawal(models.TextChoices):
     """Effect of a withdrawal on the person's stored records."""
 
-    ERASED = "erased", _("they are erased")
-    ASKED = "asked", _("the person decides whether they are erased")
+    ERASED = "erased", _("the records are erased")
+    ASKED = "asked", _("the person decides whether the records are erased")
 
 
 class Study(Recorded):

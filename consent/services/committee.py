@@ -179,7 +179,7 @@ def proposal_remark(
 def not_rejected_check(**about: Any) -> None:
     """Refuse to approve a rejected proposal. Raises ValidationError."""
     if Remark.objects.filter(kind=Remark.Kind.REJECTION, **about).exists():
-        raise ValidationError(_("This proposal was rejected. Make a new one that takes the reason into account."))
+        raise ValidationError(_("This proposal was rejected. Make a new proposal that takes the reason into account."))
 
 
 def answer_day(wish: date | None) -> date:

@@ -99,7 +99,7 @@ class UploadForm(forms.Form):
     )
     schema_from = forms.ChoiceField(
         label=gettext_lazy("Schema"),
-        help_text=gettext_lazy("The schema describes a row. All datasets of a run need the same one."),
+        help_text=gettext_lazy("The schema describes a row. All datasets of a run need the same schema."),
     )
     schema_file = forms.FileField(
         label=gettext_lazy("Schema file"),

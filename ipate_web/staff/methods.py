@@ -379,7 +379,7 @@ class NeighboursFields(MethodFields):
         "promise allows. Noisy counts are released. No teachers are trained, and small groups need no special "
         "treatment."
     )
-    title = gettext_lazy("How holders are asked")
+    title = gettext_lazy("How holders vote")
     prefix = "asking"
     # Few commits, yet counts are soon visible.
     batch_size = 500

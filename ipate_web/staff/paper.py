@@ -93,15 +93,15 @@ class PaperConsentForm(forms.Form):
 
     pseudonym = forms.CharField(label=gettext_lazy("Pseudonym"), max_length=200)
     level = forms.ChoiceField(
-        label=gettext_lazy("What they chose"),
+        label=gettext_lazy("Decision on the form"),
         choices=[
             *((level.value, capfirst(level.label)) for level in Level),
-            (NOT_TAKING_PART, gettext_lazy("They do not take part")),
+            (NOT_TAKING_PART, gettext_lazy("The person does not take part")),
         ],
         widget=forms.RadioSelect,
     )
     weaker = forms.BooleanField(
-        label=gettext_lazy("They ticked the box to accept weaker protection than they were promised"),
+        label=gettext_lazy("The person ticked the box to accept weaker protection than promised"),
         required=False,
         help_text=gettext_lazy("Otherwise, people keep any stronger protection they were promised."),
     )
@@ -110,13 +110,13 @@ class PaperConsentForm(forms.Form):
         choices=[("", gettext_lazy("the person signed themselves")), *Authority.choices],
         required=False,
         help_text=gettext_lazy(
-            "For a parent, guardian or proxy who agrees: what they ticked on the form. The box for the statement "
+            "For a parent, guardian or proxy who agrees: the right ticked on the form. The box for the statement "
             "must also be ticked."
         ),
     )
-    form_version = forms.TypedChoiceField(label=gettext_lazy("Version of the form that they signed"), coerce=int)
+    form_version = forms.TypedChoiceField(label=gettext_lazy("Version of the signed form"), coerce=int)
     text = forms.ChoiceField(
-        label=gettext_lazy("Text of the form that they signed"),
+        label=gettext_lazy("Text of the signed form"),
         required=False,
         help_text=gettext_lazy("It is printed at the bottom of the form."),
     )
@@ -126,7 +126,7 @@ class PaperConsentForm(forms.Form):
     )
 
     keep = forms.BooleanField(
-        label=gettext_lazy("They asked in writing to keep their records"),
+        label=gettext_lazy("The person asked in writing to keep their records"),
         required=False,
         help_text=gettext_lazy(
             "Only for a person who withdraws. Otherwise their stored records will be erased within a day."

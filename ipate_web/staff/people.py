@@ -54,8 +54,8 @@ _SHOWN = "person"
 #: Explanations for staff of why a consent is not valid.
 _SAID = {
     None: "",
-    Lapse.FORM: gettext_lazy("Their consent is suspended until they have answered the new form."),
-    Lapse.EXPIRED: gettext_lazy("Their consent has ended and is not valid until they decide again."),
+    Lapse.FORM: gettext_lazy("The consent is suspended until the person has answered the new form."),
+    Lapse.EXPIRED: gettext_lazy("The consent has ended and is not valid until the person decides again."),
     Lapse.ANSWERER: gettext_lazy(
         "The consent is not valid, because a different person now answers for these records and has not decided yet."
     ),
@@ -386,7 +386,7 @@ def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) 
         holder = holder_named(study, form.cleaned_data["pseudonym"])
         if erasure_ask(holder=holder, acting_user=request.user, reason=form.cleaned_data["reason"]):
             messages.success(
-                request, _("Their records are being erased. The list below shows when this has been completed.")
+                request, _("This person's records are being erased. The list below shows when this has been completed.")
             )
         else:
             messages.info(request, _("This was already requested and is in progress."))
@@ -427,7 +427,7 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
 def _effect(study: Study, kind: str) -> str:
     """Return the consequence of a circumstance that is about to be recorded."""
     if kind == Circumstance.Kind.DIED:
-        return _("Their link and account will stop working at once. %(after)s.") % {
+        return _("The person's link and account will stop working at once. %(after)s.") % {
             "after": capfirst(study.get_after_death_display())
         }
     if kind == Circumstance.Kind.INCAPABLE:

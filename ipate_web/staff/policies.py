@@ -53,7 +53,7 @@ class PolicyForm(forms.Form):
         ),
     )
     name_reason = forms.CharField(
-        label=gettext_lazy("Why you are keeping the names"),
+        label=gettext_lazy("Reason for keeping the names"),
         required=False,
         max_length=500,
         widget=forms.Textarea(attrs={"rows": 2}),

@@ -155,7 +155,7 @@ class ThresholdForm(forms.Form):
         label=gettext_lazy("Cost of a missed case"),
         required=False,
         min_value=0,
-        help_text=gettext_lazy("In any unit, as long as both costs use the same one."),
+        help_text=gettext_lazy("Use the same unit for both costs."),
     )
     false_alarm = forms.FloatField(label=gettext_lazy("Cost of a false alarm"), required=False, min_value=0)
     sensitivity = forms.FloatField(

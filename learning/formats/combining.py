@@ -81,7 +81,7 @@ class OneRecord:
         for name, rule in self.rules:
             allowed = rules_of(columns.get(name))
             if rule not in allowed:
-                problem = Sentence(_("The rule “%(rule)s” cannot be used to combine records here."), rule=rule)
+                problem = Sentence(_("The rule “%(rule)s” cannot combine the values of this column."), rule=rule)
                 remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(allowed) or "–")
                 raise DataError(problem, remedy, column=name)
 

@@ -46,7 +46,9 @@ def test_a_withdrawal_without_an_answer_erases_the_records() -> None:
     client.post(url("withdraw"))
     assert consent_current(holder).kind == "withdrawn"
     assert holders_waiting(study) == {holder.pk}
-    assert "They will be erased here within a day." in client.get(reverse("consent:receipt", args=["digits", 2])).text
+    assert ("This website will erase them within a day.") in client.get(
+        reverse("consent:receipt", args=["digits", 2])
+    ).text
     assert "stored records must be erased" in client.get(url("choice")).text
 
 

@@ -63,7 +63,7 @@ def test_a_look_shows_the_choice_and_is_on_record_for_the_auditor(study: Study) 
     assert LevelAccess.objects.filter(holder__pseudonym="P-2").exists(), "that is a look-up, too"
     factories.form_publish(study, {"en": "More."}, renewal="required")
     page = text(person_confirm(olga, LOOK, sent))
-    assert "Their consent is suspended until they have answered the new form." in page
+    assert "The consent is suspended until the person has answered the new form." in page
     with connection.cursor() as cursor, pytest.raises(DatabaseError), transaction.atomic():
         cursor.execute("DELETE FROM consent_levelaccess")
     assert list(LevelAccess.chain_faults(study.pk)) == []
