@@ -1,4 +1,4 @@
-"""Time for tests that control it."""
+"""Time controlled by tests."""
 
 from datetime import UTC, datetime, timedelta
 

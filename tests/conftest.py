@@ -28,7 +28,7 @@ from tests.draws import repeatable_draws
 # The same examples each time, without a deadline for slow machines.
 hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
 hypothesis_settings.load_profile("ipate")
-# Tests' files need not survive a power cut.
+# Tests' files need not survive a power failure.
 os.fsync = lambda fd: None
 
 
@@ -76,7 +76,7 @@ def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item.nodeid in kept]
 
 
-#: Libraries that take long to import. Running a single test should not wait for them.
+#: Libraries that take long to import. A single test should not have to wait for them.
 SLOW_LIBRARIES = {"torch", "onnx", "onnxruntime", "sklearn", "skops"}
 #: Slow libraries that were loaded after collecting all tests and before running any.
 LOADED = pytest.StashKey[set[str]]()

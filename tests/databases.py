@@ -49,7 +49,7 @@ class MigratedFile:
 
 
 class MigratedTemplate:
-    """The same on PostgreSQL: a template database next to the given one, which Django copies for the test."""
+    """The same on PostgreSQL: a template database on the same server, which Django copies for the test."""
 
     def __init__(self, folder: Path) -> None:
         self._lock = (folder / "lock").open("w")

@@ -43,13 +43,13 @@ from training.services.erasures import records_erase
 from training.services.imports import Upload, import_begin, import_declare, import_work
 from training.services.students import student_ask, student_learn
 
-#: Half of every cap pays for all of its points.
+#: Half of every cap pays for all points.
 RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
 
 #: Choices of another version of a student.
 BOOSTED = {"student_learner": "boosting", "student_parameters": {"iterations": 2, "leaf": 1}}
 
-#: Reasons why people do not open some addresses, by the addresses' names, which are separated by spaces.
+#: Reasons why the tour does not open some addresses, by names of addresses, separated by spaces.
 NO_PAGES = {
     "Django's own": "admin:",
     "for programs": "api: schema healthz readyz metrics",
@@ -175,7 +175,7 @@ def _with_everything() -> Study:
 
 
 def encoder_make(study: Study) -> Encoder:
-    """Return an encoder of images, which fits no table's dataset."""
+    """Return an encoder of images, which suits no dataset of a table."""
     file = image_encoder()
     return encoder_register(
         study=study,

@@ -5,8 +5,8 @@
     python -m tests.faults --survivors     # run all of `make test` for each fault that the named tests miss
 
 Each fault is planted in a scratch copy of the tracked files. First the tests that should find it run, then, with
-``--survivors``, the whole ordinary suite. Only tests that `make test` runs count: the exhaustive ones are left out. The
-faults themselves are in ``tests/faults.toml``, where a test checks that each still fits the code.
+``--survivors``, all tests that `make test` runs, without the exhaustive ones. The faults are in ``tests/faults.toml``,
+and a test checks that each still fits the code.
 """
 
 import argparse

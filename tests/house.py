@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("accounting", "common", "consent", "ipate_web", "learning", "training")
-#: A module with fewer lines and one importer belongs in it, unless others are meant to extend it.
+#: A module with fewer lines and one importer should be moved there, unless others are meant to extend it.
 SMALL = 70
 #: Minimum length of a long line in a template.
 LONG = 160

@@ -1,4 +1,4 @@
-"""Reading and encoding in the test's process, for tests that are not about the separate process."""
+"""Reading and encoding in the test's process, for tests that do not test the separate process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +51,6 @@ def encode_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def commit() -> None:
-    """Do what waits for the test's transaction to commit."""
+    """Run what waits for the test's transaction to commit."""
     while connection.run_on_commit:
         connection.run_on_commit.pop(0)[1]()

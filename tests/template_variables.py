@@ -1,4 +1,4 @@
-"""Find variables that a template uses and nobody gives, for example after a renaming: Django shows them as empty."""
+"""Find template variables that nobody passes, for example after a renaming; Django shows them as empty."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -9,10 +9,10 @@ from django.template import engines
 from django.template.base import FilterExpression, Parser, Variable, VariableDoesNotExist
 
 TEMPLATES = settings.BASE_DIR / "templates"
-#: Template and variable → whether it was found, each time that it was looked up.
+#: Template and variable → whether it was found, for each lookup.
 Lookups = dict[tuple[str, str], set[bool]]
 
-#: Variables without a value on the pages that the walk over the German site reads, because it does not get that far.
+#: Variables without a value on the pages of the tour of the German site, which does not reach the necessary state.
 UNSEEN = {
     "429.html": "minutes",
     "account/email_confirm.html": "another",
@@ -50,7 +50,7 @@ class Recorded(Variable):
 
 
 def lookups_recorded(monkeypatch: pytest.MonkeyPatch) -> Lookups:
-    """Record from now on which variables of the site's templates are looked up, in whatever page, and return them."""
+    """Record all lookups of variables of the site's templates from now on, and return them."""
     genuine, known = FilterExpression.__init__, defaultdict(set)
 
     def compiled(expression: FilterExpression, token: str, parser: Parser) -> None:

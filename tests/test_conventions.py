@@ -37,7 +37,7 @@ def modules() -> Iterator[Path]:
 
 
 def product() -> list[Path]:
-    """Modules that run on a site, without migrations."""
+    """Return modules that run on a site, without migrations."""
     left_out = {"tests", "benchmarks", "migrations"}
     return [path for path in modules() if not left_out & set(path.relative_to(ROOT).parts)]
 
@@ -53,7 +53,7 @@ def test_every_place_that_the_proof_names_is_there() -> None:
 
 
 def test_imports_of_benchmarks_exist() -> None:
-    """No type checker reads them, and the suite does not run them."""
+    """No type checker reads benchmarks, and the suite does not run them."""
     names = {
         f"{node.module}.{each.name}"
         for path in (ROOT / "benchmarks").rglob("*.py")
@@ -66,7 +66,7 @@ def test_imports_of_benchmarks_exist() -> None:
 
 
 def is_there(name: str) -> bool:
-    """Whether a dotted name is a module, or something in one."""
+    """Return whether a dotted name is a module, or something in one."""
     try:
         resolve_name(name)
     except (ImportError, AttributeError):
@@ -75,14 +75,14 @@ def is_there(name: str) -> bool:
 
 
 def test_every_table_is_written_without_formulas() -> None:
-    """Spreadsheets calculate cells: no module but the one that prevents it writes CSV, by itself or with pandas."""
+    """Spreadsheets evaluate cells, so only the module that prevents this writes CSV, directly or with pandas."""
     writer = re.compile(r"csv\.writer|DictWriter|\.to_csv\((?!\))")
     writers = [module for module in product() if writer.search(module.read_text(encoding="utf-8"))]
     assert writers == [ROOT / "common/spreadsheets.py"]
 
 
 def test_no_app_names_a_page_or_a_template_of_the_site() -> None:
-    """Import-linter sees imports; these arrows are strings."""
+    """Import-linter sees only imports; these references are strings."""
     arrow = re.compile(r"""["'](?:staff|api)(?::|/)""")
     apps = [path for path in product() if path.relative_to(ROOT).parts[0] not in ("ipate_web", "manage.py")]
     assert len(apps) > 200
@@ -90,12 +90,12 @@ def test_no_app_names_a_page_or_a_template_of_the_site() -> None:
 
 
 def test_collecting_tests_loads_no_slow_library(request: pytest.FixtureRequest) -> None:
-    """Import them in the tests and functions that use them."""
+    """If it fails, import the library in the tests and functions that use it."""
     assert request.config.stash[LOADED] == set()
 
 
 def test_starting_the_site_loads_no_slow_library() -> None:
-    """Every command and every process of the site begins like this."""
+    """Every command and every process of the site starts like this."""
     slow = {*SLOW_LIBRARIES, "pandas", "pyarrow", "typst", "scipy.optimize", "scipy.linalg", "scipy.stats"}
     program = (
         "import django, sys; django.setup(); import learning.learners, training.tasks; "
@@ -109,8 +109,9 @@ def test_starting_the_site_loads_no_slow_library() -> None:
     assert started.stdout.decode().strip() == "[]"
 
 
-#: Private names of libraries with no public counterpart: Python and Django document the first four; the others are what
-#: scikit-learn's estimators have learned, and the types in saved ones, which skops knows by where they are defined.
+#: Private names of libraries without a public counterpart: Python and Django document the first four; the others are
+#: attributes that scikit-learn's estimators have learned, and types in saved ones, which skops identifies by their
+#: module.
 PRIVATE = {
     **dict.fromkeys(("_exit", "_meta", "_default_manager", "_base_manager", "_predictors"), ""),
     **dict.fromkeys(("_fit_X", "_y", "_baseline_prediction"), "learning/exports/estimators.py"),
@@ -145,11 +146,11 @@ def test_no_private_name_of_a_library_is_touched() -> None:
 
 
 FOLDER = ROOT / "templates"
-#: Pages that Django, its handlers of errors and a load balancer's middleware ask for by the number of an error.
+#: Pages that Django, its error handlers and a load balancer's middleware find by the number of an error.
 ERRORS = {"400.html", "403.html", "403_csrf.html", "404.html", "429.html", "500.html", "503.html"}
-#: Those whose names views put together.
+#: Templates whose names views construct.
 BUILT = {"staff/budgets/home.html", "staff/budgets/live.html", "site/accessibility.html", "site/privacy.html"}
-#: Templates that one other includes although they are short, and why.
+#: Short templates that only one other template includes, with the reason.
 SHORT: dict[str, str] = {}
 
 
@@ -164,7 +165,7 @@ def templates() -> dict[str, str]:
 
 @cache
 def programs() -> str:
-    """All product code that renders templates."""
+    """Return all product code that renders templates."""
     folders = ("common", "consent", "ipate_web", "training")
     return "\n".join(
         path.read_text(encoding="utf-8") for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))

@@ -1,4 +1,4 @@
-"""Files for installations: they are valid, and what they start works together, without containers."""
+"""Files for installations are valid, and what they start works together, without containers."""
 
 import json
 import os
@@ -52,14 +52,14 @@ def test_compose_keeps_to_its_schema() -> None:
     assert compose()["services"].keys() == {"db", "redis", "mail"} | OURS
 
 
-#: Services of the image.
+#: Services that use the image.
 OURS = {"setup", "web", "holders", "worker", "beat", "backup"}
-#: What compose.yaml and the image decide themselves.
+#: Variables that compose.yaml and the image set themselves.
 FIXED = {"DATABASE_URL", "IPATE_BROKER_URL", "IPATE_CACHE_URL", "IPATE_VAR_DIR", "IPATE_JOURNAL_DIR", "IPATE_BIND"}
 
 
 def documented() -> set[str]:
-    """Names of the variables in the table of docs/operations.md."""
+    """Return the names of the variables in the table of docs/operations.md."""
     lines = (ROOT / "docs" / "operations.md").read_text().splitlines()
     names: set[str] = set()
     for first in (line.split("|")[1] for line in lines if re.match(r"\| `[A-Z_]{8,}`", line)):
@@ -96,7 +96,7 @@ def test_services_of_compose_may_do_little() -> None:
             assert service["read_only"] and service["cap_drop"] == ["ALL"], name
         if name in OURS:
             assert service["pids_limit"] and service["memswap_limit"] == service["mem_limit"], f"{name}: no swap"
-            assert service["stop_grace_period"] == "90s", f"{name}: gunicorn lets requests take 60 s to end"
+            assert service["stop_grace_period"] == "90s", f"{name}: gunicorn gives requests 60 s to finish"
     assert everything["networks"]["inside"] == {"internal": True}
 
 
@@ -152,7 +152,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         if unit.suffix == ".service":
             command = ("systemd-analyze", "security", "--offline=true", "--threshold=20")
             assert "OK" in checked(*command, unit, env=where).splitlines()[-1], "exposure of at most 2.0 out of 10"
-            # It ends: a service by its limit of memory, one that is waited for also by its time.
+            # Every unit ends: a service by its memory limit, and one that others wait for also by its timeout.
             lines = unit.read_text().splitlines()
             assert [line for line in lines if line.startswith("MemoryMax=")], unit
             assert any(line.startswith("TimeoutStartSec=") for line in lines) or "Type=oneshot" not in lines, unit
@@ -165,7 +165,7 @@ def starts(test: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Installation:
-    """Site, worker and beat that run, and the mails that came."""
+    """A running site, worker and beat, and the mails that arrived."""
 
     port: int
     holders_port: int
@@ -173,13 +173,13 @@ class Installation:
     mails: list[EmailMessage]
 
     def client(self, **headers: str) -> httpx.Client:
-        """Client beside the proxy, which says that the request came by TLS."""
+        """Return a client next to the proxy, which says that the request came over TLS."""
         through = {"Host": HOST, "X-Forwarded-Proto": "https", "Referer": f"https://{HOST}/"}
         return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=through | headers, timeout=300)
 
 
 def environment_of(service: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
-    """Environment of a service of ``compose.yaml`` where ``.env`` has the variables ``given``, and no other."""
+    """Return the environment of a service of ``compose.yaml`` if ``.env`` has only the variables ``given``."""
 
     def value(match: re.Match) -> str:
         name, default = match["name"], match["default"] or ""
@@ -188,14 +188,14 @@ def environment_of(service: dict[str, Any], given: dict[str, str]) -> dict[str, 
     pattern = re.compile(r"\$\{(?P<name>\w+)(?P<default>:[-?][^}]*)?\}")
     resolved = {name: pattern.sub(value, str(text)) for name, text in service["environment"].items()}
     passed = given if service.get("env_file") == [".env"] else {}
-    # The image has the command on its path.
+    # The image has the command in its PATH.
     path = {"PATH": f"{ROOT}:{BIN}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
     return path | passed | resolved
 
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any) -> Iterator[Installation]:
-    """The commands of compose.yaml and of the image, on this machine's database and broker."""
+    """Run the commands of compose.yaml and of the image, on this machine's database and broker."""
     folder, mailbox, services = tmp_path_factory.mktemp("installation"), Mailbox(), compose()["services"]
     port, holders_port, smtp_port = port_reserve(), port_reserve(), port_reserve()
     (folder / "var").mkdir()
@@ -233,7 +233,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: An
         for command in setup:
             subprocess.run(command, cwd=ROOT, env=variables, check=True, capture_output=True)
         for name, command in commands.items():
-            # Not the environment of the tests, but for what they share.
+            # Not the environment of the tests, except what they share.
             own = {"IPATE_BIND": f"127.0.0.1:{holders_port}"} if name == "holders" else {}
             bare = ["env", "-i", *(f"{key}={text}" for key, text in (variables | own).items()), *command]
             stack.enter_context(running(bare, folder / f"{name}.log"))
@@ -259,7 +259,7 @@ def wait_for(condition: Any, installation: Installation) -> Any:
 
 @contextmanager
 def served(installation: Installation, address: str) -> Iterator[httpx.Client]:
-    """A client of the installation, once this address answers as it should."""
+    """Return a client of the installation, once this address responds as it should."""
     with installation.client() as client:
         wait_for(lambda: client.get(address).status_code == 200, installation)
         yield client
@@ -273,7 +273,7 @@ def test_a_mail_goes_from_the_site_by_the_worker_to_the_server(installation: Ins
         assert style and client.get(style[1]).status_code == 200
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
         assert token
-        # httpx sends no cookie for TLS without TLS.
+        # httpx sends no secure cookies without TLS.
         cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in client.cookies.jar)
         sent = {"email": ADDRESS, "csrfmiddlewaretoken": token[1]}
         answer = client.post("/account/password/forgotten/", data=sent, headers={"Cookie": cookies})
@@ -284,7 +284,7 @@ def test_a_mail_goes_from_the_site_by_the_worker_to_the_server(installation: Ins
 
 
 def _announced(port: int, trusted: ssl.SSLContext, path: str, size: int) -> int:
-    """The answer to a request that announces a body of ``size`` bytes, and sends none of them."""
+    """Return the response to a request that announces a body of ``size`` bytes, but sends none of them."""
     with closing(HTTPSConnection("127.0.0.1", port, context=trusted, timeout=300)) as connection:
         connection.putrequest("POST", path)
         connection.putheader("Content-Length", str(size))
@@ -294,7 +294,7 @@ def _announced(port: int, trusted: ssl.SSLContext, path: str, size: int) -> int:
 
 @dataclass(frozen=True)
 class Proxy:
-    """nginx with the file of the repository before an installation."""
+    """nginx with the repository's file in front of an installation."""
 
     plain: int
     secure: int
@@ -304,7 +304,7 @@ class Proxy:
 
 @contextmanager
 def proxied(installation: Installation, folder: Path, *, staff_port: int) -> Iterator[Proxy]:
-    """``deploy/nginx.conf`` at work: staff and programs are led to ``staff_port``."""
+    """Run ``deploy/nginx.conf``; requests of staff and programs go to ``staff_port``."""
     plain, secure = port_reserve(), port_reserve()
     pem = certificate_make(folder, HOST)
     server = (DEPLOY / "nginx.conf").read_text()
@@ -347,7 +347,9 @@ def test_the_proxy_lets_people_in_and_keeps_the_rest_out(installation: Installat
         assert client.get("/join/a-secret-link/").status_code == 302
         to = httpx.get(f"http://127.0.0.1:{proxy.plain}/join/a-secret-link/", headers=headers)
         assert (to.status_code, to.headers["Location"]) == (301, f"https://{HOST}/join/a-secret-link/")
-        assert client.get("/", headers={"X-Forwarded-Proto": "http"}).status_code == 200, "our header wins"
+        assert client.get("/", headers={"X-Forwarded-Proto": "http"}).status_code == 200, (
+            "the proxy's header replaces the client's"
+        )
         announced = _announced(proxy.secure, proxy.trusted, "/join/a-secret-link/", 10**9)
         assert announced == 413, "nginx logs the refusal"
     logged = (tmp_path / "access.log").read_text()
@@ -358,7 +360,7 @@ def test_the_proxy_lets_people_in_and_keeps_the_rest_out(installation: Installat
 @pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
 def test_holders_are_answered_while_all_other_processes_are_taken(installation: Installation, tmp_path: Path) -> None:
     with (
-        socket.create_server(("127.0.0.1", 0)) as silent,  # takes connections, and answers none
+        socket.create_server(("127.0.0.1", 0)) as silent,  # accepts connections, but does not respond
         proxied(installation, tmp_path, staff_port=silent.getsockname()[1]) as proxy,
     ):
         for address, status in {
@@ -374,7 +376,7 @@ PROGRAMS = ("unshare", "nsenter", "chroot", "adduser", "setpriv", "git", "curl",
 
 
 def missing() -> str:
-    """Why it cannot be tried here; empty where it can."""
+    """Return the reason why it cannot be tested here, or an empty text."""
     if os.geteuid() != 0:
         return "it needs root, for a root folder and a network of its own"
     lacking = [name for name in (*PROGRAMS, "/lib/systemd/systemd") if not shutil.which(name)]

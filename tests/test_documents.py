@@ -1,4 +1,4 @@
-"""Documents: built by MkDocs and served by the site, in plain English, with commands and versions that are true.
+"""Documents: built by MkDocs and served by the site, in plain English, with correct commands and versions.
 
 See also tests/client/test_tutorial.py.
 """
@@ -36,7 +36,7 @@ def text_of(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site of documents. A link or a section that is not there ends the build."""
+    """Build the documentation. A missing link or section makes the build fail."""
     folder = tmp_path_factory.mktemp("docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
@@ -71,7 +71,7 @@ def test_documents_are_served_where_they_are_built_and_help_leads_to_them(built,
 
 @pytest.mark.exhaustive
 def test_the_security_policy_lets_every_page_of_documents_work(built: Path) -> None:
-    """Nothing within a page that the policy would block, nothing from another site."""
+    """No page contains anything that the policy would block, or loads anything from another site."""
     pages = list(built.rglob("*.html"))
     assert len(pages) > 30
     for page in pages:
@@ -80,7 +80,7 @@ def test_the_security_policy_lets_every_page_of_documents_work(built: Path) -> N
 
 
 def test_the_picture_of_the_architecture_is_drawn_from_its_source() -> None:
-    import typst  # here, where it is needed
+    import typst  # here, because only this test needs it
 
     drawn = typst.compile(DOCS / "architecture.typ", format="svg")
     assert drawn == (DOCS / "architecture.svg").read_bytes(), "run: make pictures"
@@ -117,9 +117,9 @@ def test_files_and_folders_that_documents_name_exist() -> None:
         for path in [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
         for name in re.findall(r"`([\w/-]+(?:\.py|\w/))`", text_of(path))
         if not name.startswith(("var/", "/"))
-    } - {("importing.md", f"{name}/") for name in ("adult", "diabetes130", "mnist")}  # where data sets lie
+    } - {("importing.md", f"{name}/") for name in ("adult", "diabetes130", "mnist")}  # folders of data sets
     assert len(named) > 80
-    known |= {"commitments/"}  # of the private storage
+    known |= {"commitments/"}  # in private storage
     assert sorted((page, name) for page, name in named if name not in known) == []
 
 
@@ -133,7 +133,7 @@ def test_tests_that_documents_name_exist() -> None:
     assert sorted(named - known) == []
 
 
-#: What other tests run: a command → the test.
+#: Commands that other tests run → the test.
 ELSEWHERE = {"make up": "tests/ipate_web/test_demo.py", "python3 -m pip install ./client": "tests/client"}
 
 

@@ -1,4 +1,4 @@
-"""The planted faults fit the code as it is: see :mod:`tests.faults`, which plants them."""
+"""The planted faults fit the current code; see :mod:`tests.faults`, which plants them."""
 
 import pytest
 

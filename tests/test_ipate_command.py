@@ -1,4 +1,4 @@
-"""The command ``ipate`` of an installation: the environment comes from its file, or nothing is started."""
+"""The command ``ipate`` of an installation: its environment comes from a file, or nothing is started."""
 
 import os
 import pwd
@@ -33,7 +33,7 @@ def ipate(*arguments: str, program: str = "ipate", **variables: str) -> subproce
 
 @pytest.fixture
 def installation(tmp_path: Path) -> Path:
-    """Environment file of an installation on SQLite, with values that need care."""
+    """Return the environment file of an installation on SQLite, with values that need quoting."""
     state = tmp_path / "state"
     state.mkdir()
     file = tmp_path / "environment"
@@ -73,7 +73,7 @@ def test_the_environment_of_the_file_counts_and_a_key_may_lie_in_another(install
 @pytest.mark.parametrize("name", ["verify_ledger", "web", "worker"])
 def test_without_an_environment_nothing_is_started(tmp_path: Path, name: str) -> None:
     def kept() -> set[Path]:
-        return {path for path in ROOT.iterdir() if path.name[0] not in "._"}  # not what other tests leave
+        return {path for path in ROOT.iterdir() if path.name[0] not in "._"}  # not other tests' leftovers
 
     missing, before = tmp_path / "environment", kept()
     done = ipate(name, IPATE_ENVIRONMENT=str(missing))
@@ -109,7 +109,7 @@ def test_a_file_that_does_not_say_all_is_refused(tmp_path: Path, text: str, said
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
 def test_root_goes_on_as_the_owner_of_the_state(installation: Path) -> None:
     state, nobody = installation.parent / "state", pwd.getpwnam("nobody")
-    # Readable by nobody: the program, and the folders above the state.
+    # Nobody may read these: the program, and the folders above the state.
     for folder in [state.parent, *list(state.parent.parents)[:-2]]:
         if folder.owner() == "root" and folder.is_relative_to("/tmp"):
             folder.chmod(folder.stat().st_mode | 0o011)

@@ -1,4 +1,4 @@
-"""Workers, beat, pages and sites go on when Redis, PostgreSQL or the hub was away, without a restart."""
+"""Workers, beat, pages and sites continue after an outage of Redis, PostgreSQL or the hub, without a restart."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ needs_redis = pytest.mark.skipif(not settings.BROKER_URL.startswith("redis"), re
 
 
 def cable_to(url: str, port: int = 0) -> tuple[Cable, str]:
-    """A cable to the server of ``url``, at its usual ``port`` if it names none, and the same address through it."""
+    """Return a cable to the server of ``url``, at ``port`` if it names none, and the same address through the cable."""
     parts = urlsplit(url)
     cable = Cable((parts.hostname or "", parts.port or port))
     user, at, _host = parts.netloc.rpartition("@")
@@ -72,7 +72,7 @@ def test_worker_beat_and_pages_are_well_again_after_a_cut(lost: str, tmp_path: P
         return None
 
     def is_well() -> bool:
-        """Whether beat sends, the worker takes and notes it, and the site finds all that it needs."""
+        """Return whether beat sends tasks, the worker runs them, and the site finds everything it needs."""
         since = timezone.now()
         swept = logs["worker"].read_text().count("succeeded")
         ready = answer("/readyz")
@@ -108,7 +108,7 @@ def test_worker_beat_and_pages_are_well_again_after_a_cut(lost: str, tmp_path: P
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.exhaustive
 def test_sites_go_on_when_their_hub_was_cut(live_server, settings, monkeypatch) -> None:
-    """By real connections, which sites keep open: they break in the middle of a run, and are made again."""
+    """Sites keep real connections open, which break during a run and are opened again."""
     settings.SITES_WAIT = settings.SITES_INTERVAL = 0  # ask again at once
     with monkeypatch.context() as building:
         building.setattr(Hub, "transport", InThisProcess())

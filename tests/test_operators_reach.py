@@ -1,8 +1,8 @@
-"""An operator can neither become nor appoint nor stand in for those who watch a study, nor give themself any role.
+"""An operator can neither take nor assign the roles of those who supervise a study, nor give themself any role.
 
-Every page, API call and form of the admin is tried as an operator who may also do everything in Django's admin without
-being a superuser, and as one who administers the installation, and every command as a plain operator. Addresses are
-found by looking, so that a new one is tried as well.
+Every page, API call and admin form is tried as an operator who may also do everything in Django's admin without being a
+superuser, and as one who administers the installation, and every command as a plain operator. Addresses are discovered,
+so that new ones are tried as well.
 """
 
 import re
@@ -51,19 +51,19 @@ from training.models import Dataset, Run
 pytestmark = pytest.mark.django_db
 
 OVERSIGHT = (Role.COMMITTEE, Role.CHAIR, Role.AUDITOR)
-#: What somebody tries to be themself, and what a friend is to be.
+#: Roles that somebody tries to get, and one for a friend.
 TRIED = ((Role.STEWARD, Role.OPERATOR), (Role.AUDITOR, Role.CHAIR))
 OVERSIGHT_PERMISSIONS = (
     frozenset().union(*(ROLE_PERMISSIONS[role] for role in OVERSIGHT)) - ROLE_PERMISSIONS["operator"]
 )
 ACTORS = ("otto", "deputy", "ada")
-#: Whatever Otto may do, the deputy may do, too.
+#: The deputy may do everything that Otto may do.
 each_actor = pytest.mark.parametrize("name", ACTORS[1:])
-#: Addresses of the admin that only show or lead on, with arguments of their own.
+#: Addresses of the admin that only show or redirect, with their own arguments.
 ADMIN_SHOWS = {"view_on_site", "app_list"}
 
-#: The project's commands and how an operator might call them; a text says why one is not called here. Whoever calls
-#: them is at the command line, where the installation is administered: they must not take an operator's part for it.
+#: The project's commands and how an operator might call them; a text says why one is not called here. People at the
+#: command line administer the installation, so commands must not mistake them for an operator.
 COMMANDS: dict[str, list[str] | str] = {
     "demo": "builds its own study with its own people",
     "demo_step": "takes a step of the demonstration of sites, in installations of its own",
@@ -96,15 +96,15 @@ COMMANDS: dict[str, list[str] | str] = {
 
 @pytest.fixture(autouse=True)
 def _pages_without_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a page says decides nothing."""
+    """Leave out the text of pages, which decides nothing."""
     monkeypatch.setattr(NodeList, "render", lambda nodes, context: "")
 
 
 @pytest.fixture
 def study() -> Study:
-    """A study with everybody in place, a policy that waits, and drafts of either operator."""
+    """Return a study with every role, a pending policy, and drafts of both operators."""
     study = _staffed()
-    # Not with what is built once: permissions of Django have other numbers after a live server.
+    # Not for studies that are built once, because Django's permissions have other ids after a live server.
     User.objects.get(username="deputy").user_permissions.set(Permission.objects.all())
     return study
 
@@ -112,7 +112,7 @@ def study() -> Study:
 @built_once
 def _staffed() -> Study:
     study = study_with_table()
-    run_draft(study, **TABLE_RUN)  # otto's, whom this makes an operator
+    run_draft(study, **TABLE_RUN)  # otto's own, which makes him an operator
     for name, role in (("clara", "chair"), ("conrad", "committee"), ("carla", "committee"), ("aud", "auditor")):
         services.membership_add(study=study, user=factories.user_create(name), role=role, acting_user=None)
     factories.user_create("friend")
@@ -144,18 +144,18 @@ def _staffed() -> Study:
 
 
 def state(actor: User) -> dict[str, Any]:
-    """State that must stay as it is whatever ``actor`` does."""
+    """Return state that must not change when ``actor`` acts."""
     actor = User.objects.get(pk=actor.pk)
     study = Study.objects.get(slug="table")
     others = User.objects.exclude(pk=actor.pk).order_by("pk")
     return {
         "roles": sorted(
-            Membership.objects.exclude(user=actor, role=Role.OPERATOR)  # their own they can give up
+            Membership.objects.exclude(user=actor, role=Role.OPERATOR)  # people may give up their own roles
             .filter(study=study)
             .values_list("user", "role")
         ),
         "accounts": list(others.values_list("pk", "username", "password", "email")),
-        # An administrator closes accounts, but of those who oversee a study that they operate.
+        # An administrator closes accounts, except those of people who oversee a study that they operate.
         "open": sorted(
             User.objects.filter(is_active=True)
             .filter(Q(is_superuser=True) | Q(memberships__role__in=OVERSIGHT))
@@ -181,9 +181,9 @@ def state(actor: User) -> dict[str, Any]:
 
 
 def harmless(kept: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Differences; new drafts, and drafts that another operator approved or cancelled, are no harm.
+    """Remove harmless differences: new drafts, and drafts that another operator approved or cancelled.
 
-    Nor are own drafts that were withdrawn, and new accounts, which have no role.
+    Withdrawn drafts of one's own are harmless, too, and so are new accounts, which have no role.
     """
     if "accounts" in now:
         known = {account[0] for account in kept["accounts"]}
@@ -199,7 +199,7 @@ def harmless(kept: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
 
 
 class Writes:
-    """Wrapper of statements that notes whether one may have changed what :func:`state` reads."""
+    """A wrapper of SQL statements that notes whether one may have changed what :func:`state` reads."""
 
     _HARMLESS = re.compile(
         r"(SELECT|SAVEPOINT|RELEASE SAVEPOINT|ROLLBACK TO SAVEPOINT)\b"
@@ -215,7 +215,7 @@ class Writes:
 
 
 class Attempts:
-    """Each attempt begins from the same state and is undone."""
+    """Attempts that each begin with the same state and are undone."""
 
     def __init__(self, name: str) -> None:
         self.actor = User.objects.get(username=name)
@@ -227,7 +227,7 @@ class Attempts:
         self.count = 0
 
     def request(self, method: str, url: str, data: dict[str, Any], **options: Any) -> bool:
-        """Send a request; return whether something else may be sent, too."""
+        """Send a request, and return whether another one may be sent, too."""
         status = 0
 
         def send() -> None:
@@ -235,13 +235,13 @@ class Attempts:
             self.client.cookies["sessionid"] = self.session
             status = getattr(self.client, method)(url, data, **options).status_code
             user = self.client.session.get("_auth_user_id", str(self.actor.pk))
-            assert user == str(self.actor.pk), f"{url} signs in as another"
+            assert user == str(self.actor.pk), f"{url} signs in as another user"
 
         self.attempt(f"{method} {url} {data.get('role', '')}", send)
         return status != 405
 
     def attempt(self, what: str, act: Callable[[], None]) -> None:
-        """Act, and look at the state if anything was written."""
+        """Act, and compare the state if anything was written."""
         self.count += 1
         writes = Writes()
         with transaction.atomic():
@@ -253,7 +253,7 @@ class Attempts:
 
 
 def payloads(actor: User) -> Iterator[dict[str, Any]]:
-    """Data by which somebody would give themself, or a friend, a role: for any form, all at once."""
+    """Return data that would give somebody, or a friend, a role, for all forms together."""
     study, friend = Study.objects.get(slug="table"), User.objects.get(username="friend")
     for user, role in [pair for own, given in TRIED for pair in ((actor, own), (friend, given))]:
         everybody = User.objects.get(username="carla").pk
@@ -270,7 +270,7 @@ def payloads(actor: User) -> Iterator[dict[str, Any]]:
 
 
 def parts_of_study() -> dict[str, list[Any]]:
-    """Every part of the study that an address can be about."""
+    """Return every part of the study that an address can be about."""
     study = Study.objects.get(slug="table")
     runs = list(Run.objects.values_list("pk", flat=True))
     hub, site = alliances_make(study)
@@ -318,15 +318,15 @@ def test_no_page_or_api_call_lets_an_operator_change_roles_alone(study: Study, n
     assert attempts.count > 2 * 60 + 8 * 15
 
 
-#: Of how many rows of a model the forms are tried, where that is more than one.
+#: Number of rows per model whose forms are tried, if it is more than one.
 ROWS = {User: 20, Membership: 20, Run: 3}
 
 
 def admin_addresses() -> Iterator[tuple[str, str]]:
-    """Every address of the admin, with every row that it can be about."""
+    """Return every address of the admin, with every row that it can be about."""
     for model, model_admin in admin.site._registry.items():
         for pattern in model_admin.get_urls():
-            if pattern.name is None:  # leads on to the page that changes a row
+            if pattern.name is None:  # redirects to the page that changes a row
                 continue
             taken = len(pattern.pattern.converters)
             rows = model._default_manager.values_list("pk", flat=True)[: ROWS.get(model, 1)] if taken else [None]
@@ -338,13 +338,13 @@ def admin_addresses() -> Iterator[tuple[str, str]]:
 
 
 def form_at(client: Client, url: str) -> BaseForm | None:
-    """The form that the admin shows at ``url``."""
+    """Return the form that the admin shows at ``url``."""
     context = client.get(url).context or {}
     return context["adminform"].form if "adminform" in context else context.get("form")
 
 
 def filled_in(form: BaseForm, payload: dict[str, Any]) -> dict[str, Any]:
-    """Data that a browser would send for ``form``, with ``payload`` where it has such fields."""
+    """Return data that a browser would send for ``form``, with ``payload`` in fields of the same names."""
     values = {bound.name: bound.value() for bound in form}
     sent = {name: value for name, value in values.items() if value is not None} | {
         name: value for name, value in payload.items() if name in form.fields
@@ -365,7 +365,7 @@ def test_no_form_of_the_admin_lets_an_operator_change_roles_alone(study: Study, 
         form = form_at(attempts.client, url)
         for payload in payloads(attempts.actor):
             if form is not None:
-                del payload["username"]  # of the row, or as the form has it
+                del payload["username"]  # from the row, or from the form
             if not attempts.request("post", url, filled_in(form, payload) if form is not None else payload):
                 break
         if page.endswith("_changelist"):

@@ -1,9 +1,9 @@
-"""No page, message or mail of the German site says a word that the catalogue has no German for.
+"""The German site contains no words that are missing from the catalogue.
 
-Every translation is marked: its letters are of another alphabet. What is read in plain letters then is either data, or
-English that nobody translated. At night all pages are opened that links lead to, by each kind of reader, and every form
-of them is sent three times: empty, as it stands, and filled in. Some pages, mails and files are read each time. The
-walk at night also finds variables of templates that no view gives.
+Every translation is marked with letters of another alphabet, so text in plain letters is either data or untranslated
+English. At night, every kind of reader opens all linked pages and sends each of their forms three times: empty,
+unchanged and filled in. Some pages, mails and files are always tested. The nightly tour also finds template variables
+that no view passes.
 """
 
 import json
@@ -51,14 +51,14 @@ from training.services.erasures import study_close
 pytestmark = pytest.mark.django_db
 
 _PLAIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-#: Letters of the full width, as East Asian texts have them.
+#: Full-width letters, as in East Asian texts.
 _MARKED = str.maketrans({letter: chr(ord(letter) + 0xFEE0) for letter in _PLAIN})
-#: What a translation leaves to be filled in, and marks of HTML.
+#: Placeholders in a translation, and HTML.
 _KEPT = re.compile(r"%\(\w+\)[sdf]|%[sdf%]|\{\w*\}|<[^>]*>|&\w+;|https?://\S+")
 
 
 def marked(text: str) -> str:
-    """A translation in marked letters, apart from what is filled in."""
+    """Return a translation in marked letters, except placeholders."""
     kept = _KEPT.findall(text)
     parts = [part.translate(_MARKED) for part in _KEPT.split(text)]
     return "".join(part + keep for part, keep in zip(parts, [*kept, ""], strict=True))
@@ -66,7 +66,7 @@ def marked(text: str) -> str:
 
 @pytest.fixture
 def marked_german(monkeypatch: pytest.MonkeyPatch) -> None:
-    """German, of which every translation is marked: of the site, of Django and of allauth."""
+    """Mark all German translations of the site, Django and allauth."""
     german = trans_real.DjangoTranslation("de")
     german._catalog._catalogs = [
         {key: marked(text) if key else text for key, text in catalogue.items()}
@@ -88,16 +88,16 @@ _VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "me
 
 @dataclass
 class Form:
-    """A form of a page: where it goes, the controls in it, and the names and values that its buttons send."""
+    """A form of a page: its address, its controls, and the names and values that its buttons send."""
 
     action: str
     controls: list[dict[str, Any]] = field(default_factory=list)
     buttons: list[dict[str, str]] = field(default_factory=list)
 
     def sent(self) -> Iterator[dict[str, Any]]:
-        """What is sent: nothing but what is hidden, what stands there, and something in each control.
+        """Yield what is sent: only hidden fields, then the existing values, then something in each control.
 
-        The last two by each button: a browser sends the one that was pressed.
+        The last two are sent with each button, as a browser sends the one that was pressed.
         """
         hidden = {each["name"]: each["value"] for each in self.controls if each["type"] == "hidden"}
         yield hidden
@@ -110,7 +110,7 @@ class Form:
             yield hidden | first | pressed
 
 
-#: What is typed where nothing stands.
+#: Text for empty fields.
 FILLED = {
     "email": "new@example.net",
     "number": "1",
@@ -121,7 +121,7 @@ FILLED = {
 
 
 class Page(HTMLParser):
-    """Words of a page that its reader reads, its links and its forms."""
+    """The words of a page that its reader reads, its links and its forms."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class Page(HTMLParser):
 
 @dataclass
 class Start:
-    """A reader: who signs in (nobody where empty), what they type first, and pages that no link leads to."""
+    """A reader: who signs in (nobody if empty), what they type first, and pages without a link."""
 
     name: str = ""
     paths: list[str] = field(default_factory=list)
@@ -190,7 +190,7 @@ class Start:
 
 
 class Reader:
-    """Somebody who opens whatever the pages lead to, and notes what they read in plain letters."""
+    """A reader who opens everything that pages link to, and notes words in plain letters."""
 
     MOST_OF_ONE = 4
 
@@ -208,7 +208,7 @@ class Reader:
             self.read(path, self.client.post(path, data, follow=True))
 
     def go(self, *paths: str) -> None:
-        """Open pages and all that they lead to."""
+        """Open pages and everything that they link to."""
         waiting = [*paths, "/"]
         while waiting:
             path = waiting.pop(0)
@@ -228,7 +228,7 @@ class Reader:
         return self._opened[name] <= self.MOST_OF_ONE
 
     def open(self, path: str) -> list[str]:
-        """Links of a page, which is read, and whose forms are sent."""
+        """Read a page, send its forms, and return its links."""
         answer = self.client.get(path, follow=True)
         page = self.read(path, answer)
         if page is None:
@@ -249,18 +249,18 @@ class Reader:
         self._forms.add(key)
         cookies = self.client.cookies.copy()
         for data in form.sent():
-            point = transaction.savepoint()  # the views begin transactions of their own
+            point = transaction.savepoint()  # the views begin their own transactions
             self.read(f"{to} with {data}", self.client.post(to, data, follow=True))
             transaction.savepoint_rollback(point)
             self.client.cookies = cookies.copy()
 
     def read(self, where: str, answer: HttpResponse) -> Page | None:
-        """The page, if the answer is one."""
+        """Return the page, if the response is one."""
         if not answer.headers.get("Content-Type", "").startswith("text/html"):
             return None
         self.seen[resolve(answer.request["PATH_INFO"]).view_name] += 1
         page = Page(answer.content.decode())
-        if 'lang="de"' in answer.content.decode()[:60]:  # and not what holders read in another language
+        if 'lang="de"' in answer.content.decode()[:60]:  # and not texts that holders read in another language
             for words in page.words:
                 self.look(words, where)
         return page
@@ -270,10 +270,10 @@ class Reader:
             self._found.setdefault(f"{plain} in: {words}", set()).add(f"{self.name or 'stranger'}: {where}")
 
 
-#: What people wrote and named in the studies of these tests; programs, algorithms and codes; what is typed here.
+#: Texts and names that people entered in these tests' studies; programs, algorithms and codes; typed text.
 DATA = re.compile(
     "|".join(re.escape(text) for text in (*factories.FACTS.values(), *factories.HARM.values()) if isinstance(text, str))
-    + "|Ｌｅｅｒ: .*|"  # words of a letter in its own language, where the field is left empty
+    + "|Ｌｅｅｒ: .*|"  # words of a letter in its language, if the field is left empty
     r"\S+@\S+|https?://\S+|/join/\S*|encoders/\S+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]*\d[0-9a-f]*\b|\b[0-9A-Z]{5}(?:-[0-9A-Z]{5})+\b|erased:\S+|\w+\.\w+|"
     r"^[{\[].*|\b(?:"
     r"^again$|old \d+|Done|iPATE|Reading digits|University Hospital|"
@@ -296,12 +296,12 @@ DATA = re.compile(
 
 
 def plain_words(text: str) -> str:
-    """English words of what a reader of the German pages reads, and quotation marks as English has them."""
+    """Return English words on the German pages, and English quotation marks."""
     return " ".join(re.findall(r"[A-Za-z]{3,}|\u201d", DATA.sub(" ", text)))
 
 
 def starts(study: Study) -> list[Start]:
-    """Readers of every kind, and of every state of a consent."""
+    """Return readers of every kind, and in every state of a consent."""
     voted = Run.objects.get(title="First vote").pk
     compared = reverse("staff:run_compare", args=["digits"]) + f"?run={voted}&run={Run.objects.get(title='Waiting').pk}"
     of_student = [reverse(f"staff:run_student_{name}", args=["digits", voted, 2]) for name in ("publish", "withdraw")]
@@ -363,7 +363,7 @@ def starts(study: Study) -> list[Start]:
     ]
 
 
-#: Pages that are read each time.
+#: Pages that are always tested.
 CHOSEN = {
     "hanna": "consent:study consent:choice consent:withdraw consent:uses",
     "olga": "staff:study staff:run_new staff:ledger",
@@ -429,7 +429,7 @@ def test_no_mail_in_german_is_in_english(marked_german: None) -> None:
 
 @pytest.mark.exhaustive
 def test_no_file_in_german_is_in_english(marked_german: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What PDF files are made of: receipts, letters, forms on paper and the report of a run."""
+    """Tests the contents of PDF files: receipts, letters, paper forms and the report of a run."""
     study = study_with_everything()
     reports: list[Any] = []
     for module in (receipts, report, letters):

@@ -1,7 +1,7 @@
-"""Contract of requests that are sent twice, in a row and at once, over every address that takes POST.
+"""Contract for requests that are sent twice, in sequence and at the same time, for every address that accepts POST.
 
-An address without a rule fails, and so does one whose rule says that something is done once, if no case shows it.
-django-allauth's own pages and the site administration are left out.
+An address without a rule fails, and so does one whose rule says that something is done once if no case shows it.
+django-allauth's pages and the site administration are left out.
 """
 
 import json
@@ -42,9 +42,10 @@ from training.services.drawings import drawing_last
 
 pytestmark = pytest.mark.django_db
 
-#: What may differ after a repeated request: the session, the note of the request, and when a token was last used.
+#: Rows that may differ after a repeated request: the session, the record of the request, and when a token was last
+#: used.
 UNCOUNTED = {"session", "handledrequest", "throttleentry", "permission", "contenttype"}
-#: What is sent, or what makes it of the study.
+#: Data to send, or a function that makes it from the study.
 Sent = dict[str, Any] | Callable[[Study], dict[str, Any]]
 STUDY = {"slug": "newer", "title": "T", "purpose": "P", "controller": "C", "contact": "a@example.org"}
 WHY = {"reason": "It is needed."}
@@ -62,20 +63,20 @@ def upload() -> SimpleUploadedFile:
 
 
 def person(of: Study) -> dict[str, Any]:
-    """Somebody whom the page has shown."""
+    """Return the person shown on the page."""
     holder = DataHolder.objects.filter(study=of, user=None).earliest("pk")
     return {"pseudonym": holder.pseudonym, "person": str(holder.public_id), **WHY}
 
 
 def withdrawn(of: Study, **whose: Any) -> dict[str, Any]:
-    """Somebody whose records can be erased."""
+    """Return somebody whose records can be erased."""
     found = DataHolder.objects.filter(study=of, **whose or {"user": None}).earliest("pk")
     consent_withdraw(holder=found, acting_user=None, keep=True)
     return {"pseudonym": found.pseudonym, "person": str(found.public_id), **WHY}
 
 
 def silent(of: Study) -> dict[str, Any]:
-    """Somebody who was invited some time ago and has not answered."""
+    """Return somebody who was invited some time ago and has not answered."""
     factories.holder_create(of, "Q-2")
     (new,) = invitations_create(study=of, acting_user=None, pseudonyms=["Q-2"])
     with changes_recorded([new.invitation], acting_user=None):
@@ -84,7 +85,7 @@ def silent(of: Study) -> dict[str, Any]:
 
 
 def letter(of: Study) -> dict[str, Any]:
-    """Somebody answers for a person now, and gets a letter."""
+    """Let somebody answer for a person, and return the letter for them."""
     named = person(of)["pseudonym"]
     circumstance_record(study=of, pseudonym=named, kind="proxy", reason="Asked.", acting_user=None)
     return {"kind": "answerer"}
@@ -254,16 +255,16 @@ ELSEWHERE = {
     "staff:encoders api:study-encoders": "test_encoders.py",
     "api:study-datasets": "api/test_imports.py",
 }
-"""Where those are shown that need more than this study."""
+"""Tests with the cases that need more than this study."""
 
 
 def built(request: pytest.FixtureRequest) -> tuple[Study, dict[str, Any]]:
-    """The study in which every role has a member, and parts that addresses are made of."""
+    """Return the study with a member in every role, and the parts in addresses."""
     return request.getfixturevalue("study"), request.getfixturevalue("parts")
 
 
 def state() -> dict[str, list[Any]]:
-    """Every row of every table but :data:`UNCOUNTED`; of those that are written again only how many there are."""
+    """Return all rows of all tables except :data:`UNCOUNTED`; for rewritten tables, only the number of rows."""
     models = {model._meta.model_name: model for model in apps.get_models()}
     rows = {name: list(model._default_manager.order_by("pk").values_list()) for name, model in models.items()}
     counted = {name: [len(rows[name])] for name in ("apitoken", "mail", "consentformdraft")}
@@ -271,7 +272,7 @@ def state() -> dict[str, list[Any]]:
 
 
 class Sender:
-    """Somebody who sends the same twice, as a browser or a program does."""
+    """Somebody who sends the same request twice, as a browser or a program does."""
 
     def __init__(self, name: str, study_of: Study, places: dict[str, Any]) -> None:
         person, sent = CASES[name]
@@ -309,7 +310,7 @@ def said(answer: HttpResponse) -> list[str]:
 
 
 def fault(rule: Repeat, first: HttpResponse, second: HttpResponse) -> str:
-    """What the second answer should have been, if it is something else."""
+    """Return what the second response should have been, if it is something else."""
     if first.status_code >= 400:
         return f"nothing was done: {first.status_code} {said(first)}"
     same = first.status_code == second.status_code
@@ -355,7 +356,7 @@ def test_what_is_sent_twice_at_once_is_done_once(request: pytest.FixtureRequest,
 
 
 def test_every_address_that_takes_post_has_a_rule(request: pytest.FixtureRequest) -> None:
-    """A view that takes it anonymously or leads to the sign-in page takes it."""
+    """A view accepts POST if it accepts it anonymously or redirects to the sign-in page."""
     taken, client, (_, places) = set(), Client(raise_request_exception=False), built(request)
     for name, row in TABLE.items():
         url = reverse(name, args=[places[each] for each in row.of])

@@ -1,8 +1,8 @@
-"""Access table over every URL of the site. A URL without a row fails the last test.
+"""Access table for every URL of the site. A URL without a row fails the last test.
 
-A row says who is let in; all others are turned away: strangers to the sign-in page (the API tells them 401), people
-who have no part in the study with 404, members without the right with 403. What a page does once it is open is tested
-with the page.
+A row says who has access. Other people are turned away: strangers to the sign-in page (401 in the API), people without
+a role in the study with 404, and members without the permission with 403. The content of a page is tested with the
+page.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, stu
 pytestmark = pytest.mark.django_db
 
 STRANGERS = frozenset({"anonymous"})
-#: Who has no role in the study; administrators of the installation have none anywhere.
+#: People without a role in the study; administrators of the installation have none anywhere.
 OUTSIDERS = frozenset({"outsider", "holder", "administrator"})
 MEMBERS = frozenset(Role.values)
 SIGNED_IN = OUTSIDERS | MEMBERS | {"root"}
@@ -47,7 +47,7 @@ ROOT = frozenset({"root"})
 
 @dataclass(frozen=True)
 class Row:
-    """An address and who is let in. ``of`` names what of the study it is about; ``turned_away`` overrides the codes."""
+    """An address and who has access. ``of`` names the part of the study; ``turned_away`` overrides the status codes."""
 
     let_in: frozenset[str]
     of: tuple[str, ...] = ()
@@ -63,18 +63,18 @@ VERSION = ("slug", "run", "version")
 
 
 def rows(names: str, *row: Any, **of_row: Any) -> dict[str, Row]:
-    """The same row for several names, divided by spaces."""
+    """Return the same row for several names, separated by spaces."""
     return dict.fromkeys(names.split(), Row(*row, **of_row))
 
 
 TABLE: dict[str, Row] = {
-    # The front door
+    # Public pages
     "home": Row(EVERYBODY - HOLDER, turned_away={"holder": 302}),
     "set_language": Row(EVERYBODY, method="post", answer=302),
     "healthz": Row(EVERYBODY),
     "readyz": Row(EVERYBODY, answer=503),  # no worker runs
     "metrics": Row(EVERYBODY, answer=404),  # nobody without the token
-    # One's own account
+    # People's own accounts
     "account_login": Row(STRANGERS, turned_away=dict.fromkeys(SIGNED_IN, 302)),
     "account_logout": Row(EVERYBODY, method="post", answer=302),
     **rows(
@@ -90,9 +90,9 @@ TABLE: dict[str, Row] = {
     "account_confirm_email": Row(SIGNED_IN, ("token",)),
     "account_set_password": Row(SIGNED_IN, answer=302),  # they have one
     "account_reset_password_from_key": Row(EVERYBODY, ("format", "token")),
-    "mfa_authenticate": Row(EVERYBODY, answer=302),  # nobody is half signed in
+    "mfa_authenticate": Row(EVERYBODY, answer=302),  # nobody is in the middle of signing in
     "mfa_reauthenticate": Row(SIGNED_IN, answer=302),  # they have no second factor
-    "mfa_activate_totp": Row(SIGNED_IN, answer=302),  # first the password again
+    "mfa_activate_totp": Row(SIGNED_IN, answer=302),  # the password is required again first
     **rows(
         "mfa_deactivate_totp mfa_view_recovery_codes mfa_download_recovery_codes", frozenset(), turned_away=NOT_FOUND
     ),
@@ -101,13 +101,13 @@ TABLE: dict[str, Row] = {
     **rows("mfa_login_webauthn socialaccount_signup", EVERYBODY, answer=302),
     "openid_connect_login": Row(EVERYBODY, ("format",), answer=404),  # no provider is set
     "openid_connect_callback": Row(EVERYBODY, ("format",), answer=404),
-    # What administrators of the installation see
+    # Pages for administrators of the installation
     **rows("staff_accounts staff_account_new health", ADMINISTRATORS, turned_away=FORBIDDEN),
     **rows("staff_account_invite staff_account_close", ADMINISTRATORS, ("waiting",), turned_away=FORBIDDEN),
     "administrator": Row(ROOT, ("waiting",), turned_away=FORBIDDEN),
     **rows("queue queue_live", OPERATORS | ADMINISTRATORS, turned_away=FORBIDDEN),
     "search": Row(RUNNERS, turned_away=FORBIDDEN),
-    # What holders see
+    # Pages for holders
     "consent:my_studies": Row(SIGNED_IN),
     **rows(
         "consent:study consent:choice consent:withdraw consent:uses consent:later consent:contact_way consent:export",
@@ -131,14 +131,14 @@ TABLE: dict[str, Row] = {
     "logo": Row(EVERYBODY, answer=404),  # none is set
     "documents": Row(EVERYBODY, answer=404),  # not built
     "document": Row(EVERYBODY, ("path",), answer=404),
-    # What bearers of an invitation see: a wrong one leads to the page that asks for it, no matter who holds it.
+    # Pages for bearers of an invitation: a wrong one leads to the page that asks for it, for everybody.
     "join": Row(EVERYBODY),
     "open_link": Row(EVERYBODY, ("token",), answer=302),
     "address": Row(EVERYBODY, ("token",), answer=404),
-    "closed": Row(EVERYBODY, answer=302),  # nobody was led to a closed study
+    "closed": Row(EVERYBODY, answer=302),  # nobody was sent to a closed study
     **rows("leave stay", EVERYBODY, method="post", answer=302),
     "account": Row(EVERYBODY, answer=302),
-    # What staff see
+    # Pages for staff
     "staff:study_new": Row(ADMINISTRATORS, turned_away=FORBIDDEN),
     **rows("staff:members staff:consent_forms", STAFF, SLUG),
     **rows("staff:study_edit staff:study_close staff:webhooks staff:letterhead", OPERATORS, SLUG),
@@ -166,7 +166,7 @@ TABLE: dict[str, Row] = {
     "staff:study_impact": Row(STAFF, ("slug", "impact")),
     **rows("staff:consent_form_new staff:consent_form_facts", PUBLISHERS, SLUG),
     "staff:consent_form_preview": Row(PUBLISHERS, SLUG, "post"),
-    # Without a draft there is nothing to publish or to read: on to writing it.
+    # Without a draft there is nothing to publish or read, so it redirects to the editor.
     "staff:consent_form_publish": Row(PUBLISHERS, SLUG, answer=302),
     "staff:consent_form_as_read": Row(PUBLISHERS, ("slug", "language"), answer=302),
     "staff:consent_form_proposal": Row(PUBLISHERS, ("slug", "proposal")),
@@ -207,18 +207,18 @@ TABLE: dict[str, Row] = {
     "staff:run_labels_file": Row(USERS, ("slug", "run", "format")),
     **rows("staff:run_student_model staff:run_student_onnx", USERS, VERSION),
     **rows("staff:run_student_publish staff:run_student_withdraw", OPERATORS, VERSION),
-    "staff:run_result_file": Row(USERS, RUN, answer=404),  # it leads to a student
+    "staff:run_result_file": Row(USERS, RUN, answer=404),  # it redirects to a student
     "staff:run_result_withdraw": Row(OPERATORS, RUN, answer=404),
-    "staff:run_edit": Row(frozenset(), DRAFT, turned_away={"root": 403}),  # another's draft
+    "staff:run_edit": Row(frozenset(), DRAFT, turned_away={"root": 403}),  # another person's draft
     "staff:run_withdraw": Row(frozenset(), DRAFT, turned_away={"root": 403}),
     **rows("staff:run_approve staff:run_cancel", OPERATORS, DRAFT),
     "staff:run_approval_undo": Row(OPERATORS, DRAFT, "post", answer=302),
-    "staff:joint_run_without": Row(OPERATORS, VERSION, answer=404),  # it is not over sites
+    "staff:joint_run_without": Row(OPERATORS, VERSION, answer=404),  # it is not across sites
     "staff:ledger_export": Row(STAFF, ("slug", "format")),
     **rows("staff:ledger_report staff:ledger_report_pdf", STAFF, RUN),
     "staff:model": Row(RUNNERS, RUN),
     **rows("staff:model_stage staff:model_threshold", OPERATORS, RUN),
-    # What programs see. Lists hold what the caller may see; 415 is said behind the door, to those who send no JSON.
+    # For programs. Lists contain what the caller may see; 415 is for requests with access that are not JSON.
     **rows("schema api-docs api:keys", EVERYBODY),
     "api-tokens": Row(RUNNERS | ADMINISTRATORS, turned_away=NOT_FOUND),
     "api-token-revoke": Row(frozenset(), ("token",), "post", turned_away=NOT_FOUND),
@@ -233,7 +233,7 @@ TABLE: dict[str, Row] = {
     "api:alliance-runs": Row(USERS, ("slug", "hub"), "post", answer=415),  # nothing is sent
     "api:proposal-take": Row(USERS, ("slug", "site", "proposal_of_hub"), "post", answer=415),
     "api:proposal-decline": Row(OPERATORS, ("slug", "site", "proposal_of_hub"), "post"),
-    "api:run-sites": Row(RUNNERS, ("run",), answer=404),  # it is not over sites
+    "api:run-sites": Row(RUNNERS, ("run",), answer=404),  # it is not across sites
     "api:run-go-on": Row(OPERATORS, ("run",), "post", answer=404),
     "api:study-datasets": Row(STEWARDS, SLUG, "post", answer=400),  # nothing is sent
     **rows("api:study-imports api:study-consents", STEWARDS, SLUG, "post", answer=400),
@@ -249,7 +249,7 @@ TABLE: dict[str, Row] = {
     "api:run-planned": Row(OPERATORS, ("run",)),
     "api:run-labels": Row(USERS, ("run",)),
     **rows("api:run-student-publish api:run-student-withdraw", OPERATORS, ("run", "version"), "post", answer=415),
-    "api:run-table": Row(USERS, ("run",), answer=404),  # it leads to a student
+    "api:run-table": Row(USERS, ("run",), answer=404),  # it redirects to a student
     "api:run-rows": Row(USERS, ("run",), answer=404),
     "api:run-table-withdraw": Row(OPERATORS, ("run",), "post", answer=415),
     **rows("api:model api:model-file api:model-onnx api:model-statement", USERS, ("run",), turned_away=NOT_FOUND),
@@ -261,7 +261,7 @@ TABLE: dict[str, Row] = {
         turned_away=dict.fromkeys(SIGNED_IN, 404) | {"researcher": 403},
         answer=415,
     ),
-    # What sites see: no account, but a code or a signature, which nobody has here
+    # For sites, which have no account, but a code or a signature, which nobody has here
     **rows("api:site-name api:site-register", EVERYBODY, ("key",), "post", answer=409),
     "api:site-exchange": Row(EVERYBODY, ("key",), "post", answer=401),
     "api:site-points": Row(EVERYBODY, ("key",), answer=401),
@@ -271,7 +271,7 @@ TABLE: dict[str, Row] = {
     "api:model-predict": Row(USERS, ("run",), "post", turned_away=NOT_FOUND, answer=415),
     "api:run-approve": Row(OPERATORS, ("draft",), "post", answer=415),
     "api:run-cancel": Row(OPERATORS, ("draft",), "post"),
-    "api:run-withdraw": Row(frozenset(), ("draft",), "post"),  # another's draft
+    "api:run-withdraw": Row(frozenset(), ("draft",), "post"),  # another person's draft
 }
 
 
@@ -294,7 +294,7 @@ def study() -> Study:
 
 @pytest.fixture
 def parts(study: Study) -> dict[str, Any]:
-    """Parts that addresses are made of."""
+    """Return the parts in addresses."""
     hub, site = alliances_make(study)
     return {
         **{"hub": hub.pk, "site": site.pk, "key": hub.key, "act": "sign", "proposal_of_hub": "ab"},
@@ -322,7 +322,7 @@ def parts(study: Study) -> dict[str, Any]:
 
 
 def role_propose(study: Study) -> RoleChange:
-    """A role that an operator has proposed for somebody."""
+    """Return a role that an operator has proposed for somebody."""
     user, operator = factories.user_create("outsider"), study.memberships.filter(role=Role.OPERATOR).first().user
     membership_add(study=study, user=user, role=Role.RESEARCHER, acting_user=operator)
     return RoleChange.chain(study.pk).last()
@@ -343,12 +343,12 @@ def expected(name: str, row: Row, person: str) -> int:
     return row.turned_away.get(person, 404 if person in OUTSIDERS else 403)
 
 
-#: These end the session, or change it for what comes next.
+#: These end the session, or change it for later requests.
 ENDS = ("account_logout", "leave", "open_link")
 
 
 @pytest.mark.parametrize(
-    "person",  # no row tells the chair from the rest of the committee
+    "person",  # no row distinguishes the chair from the rest of the committee
     [
         pytest.param(
             each, marks=[] if each in ("anonymous", "committee", "holder", "operator") else [pytest.mark.exhaustive]
@@ -357,7 +357,7 @@ ENDS = ("account_logout", "leave", "open_link")
     ],
 )
 def test_the_table_tells_who_is_let_in(parts: dict[str, Any], person: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the text of pages, which decides nothing."""
+    """Pages are compared without their text, which decides nothing."""
     wrong, client = {}, client_of(person)
     monkeypatch.setattr(Template, "_render", lambda page, context: "")
     for name, row in TABLE.items():
@@ -366,7 +366,7 @@ def test_the_table_tells_who_is_let_in(parts: dict[str, Any], person: str, monke
         answer = getattr(client, row.method)(url)
         if answer.status_code != code:
             wrong[name] = f"{answer.status_code}, not {code}"
-        if person not in row.let_in:  # turned away whatever they send
+        if person not in row.let_in:  # turned away for any request
             sent = code if row.method == "post" else client.post(url).status_code
             if sent not in (code, 405):
                 wrong[f"post {name}"] = f"{sent}, not {code}"
@@ -390,13 +390,13 @@ def test_a_run_is_found_in_its_own_study_alone(study: Study, parts: dict[str, An
 
 
 def names() -> list[str]:
-    """Every address of the site by name; left out: the admin, which asks for ``is_staff`` itself, and what has none."""
+    """Return all named addresses of the site, except those of the admin, which checks ``is_staff`` itself."""
     found = set(addresses(get_resolver().url_patterns))
     return sorted(name for name in found if not name.startswith("admin:") and not name.endswith(":"))
 
 
 def addresses_of(parts: dict[str, list[Any]]) -> Iterator[tuple[str, str]]:
-    """Every address of the site but the admin's, by name, with each of the ``parts`` that it can be about."""
+    """Yield every address of the site except the admin's, by name, with each of the ``parts`` that it can be about."""
     for name in names():
         for arguments in product(*(parts[part] for part in TABLE[name].of)):
             yield name, reverse(name, args=arguments)

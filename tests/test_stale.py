@@ -1,7 +1,7 @@
-"""Contract of services: what was read before another change is read again under the lock.
+"""Contract of services: they read rows again under the lock if these were read before another change.
 
-Every service is called with rows that were read before something else happened: the study was closed, the same was done
-by somebody else, or another row changed. It refuses, or changes nothing. A new service without a case fails.
+Every service is called with rows that were read before something else happened: the study was closed, somebody else did
+the same, or another row changed. It refuses, or changes nothing. A new service without a case fails.
 """
 
 import importlib
@@ -56,7 +56,7 @@ JOINT = {"method": "sgd", "title": "Joint", "mode": "together", "purpose": ""}
 
 
 def services() -> dict[str, Callable[..., Any]]:
-    """Functions that take rows by keyword only, by which services are known."""
+    """Return functions that accept rows by keyword only, which identifies services."""
     found = {}
     packages = (consent.services, training.services, alliances)
     for package in packages:
@@ -78,7 +78,7 @@ def _is_model(hint: Any) -> bool:
 
 
 class World:
-    """The study of :mod:`tests.test_roles`, whose rows are read anew each time."""
+    """The study of :mod:`tests.test_roles`, whose rows are read again for each access."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self._study, self._parts = request.getfixturevalue("study").pk, request.getfixturevalue("parts")
@@ -153,7 +153,7 @@ def proposed(w: World) -> dict[str, Any]:
     return {"title": "New", **{name: getattr(w.draft, name) for name in fields}, **w.by("otto")}
 
 
-#: What happens after the rows were read, None where the same is done, and what the service is given.
+#: The event after the rows were read (None if the same is done again), and the service's arguments.
 CASES: dict[str, Case] = {
     "account_close": (None, lambda w: {"user": w.auditor.user, "acting_user": None}),
     "account_reopen": (None, lambda w: {"user": w.auditor.user, "acting_user": None}),
@@ -257,7 +257,7 @@ CASES: dict[str, Case] = {
     ),
     "way_wish": (linked, lambda w: {"holder": w.holder, "way": "letter"}),
 }
-#: Those for which a case would show nothing, and why.
+#: Services for which a case would show nothing, with the reason.
 WITHOUT = {
     "within the lock of whoever calls it": (
         "account_change_record account_invitations_end addresses_sweep dataset_check disposal_record invitations_end "
@@ -279,7 +279,7 @@ WITHOUT = {
 
 
 def prepared(name: str, w: World) -> None:
-    """What has to be there before the rows are read."""
+    """Prepare what has to exist before the rows are read."""
     if name == "address_confirm":
         HolderAddress.objects.create(study=w.study, holder=w.holder, way="mail", email="h@example.org", language="en")
     elif name == "letter_returned":
@@ -315,7 +315,7 @@ def test_a_service_reads_again_what_was_read_before_another_change(request: pyte
 
 
 def faults(service: Callable[..., Any], change: Callable[[World], None] | None, given: Any, w: World) -> list[str]:
-    """What the service does with stale rows; it does something with fresh ones."""
+    """Return what the service does with stale rows; it must act on fresh ones."""
     try:
         stale, first = given(w), transaction.savepoint()
         service(**given(w))

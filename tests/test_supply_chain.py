@@ -1,6 +1,6 @@
-"""What an installation consists of: exact files, known licences, a list of parts, signed releases.
+"""Contents of an installation: exact files, known licences, a list of parts, signed releases.
 
-Installations of earlier releases are brought to this version with their data by the product's own restore.
+Installations of earlier releases are restored with their data in this version by the product's own command.
 """
 
 import json
@@ -20,19 +20,19 @@ from tests.releases import environment
 ROOT = Path(settings.BASE_DIR)
 REQUIREMENTS = ROOT / "requirements"
 
-#: Licences under which parts may be used and passed on with Apache-2.0, as packages write them.
+#: Licences that allow using and distributing parts with Apache-2.0, as packages write them.
 ALLOWED = re.compile(
     r"(Apache|BSD|MIT|ISC|PSF|Python Software Foundation|MPL|Mozilla|Zlib|0BSD|CC0|HPND|Unlicense)", re.IGNORECASE
 )
-#: What packages do not say in a way that a program understands, looked up by hand; and weak copyleft, which asks that
-#: changes of that library itself be passed on: none of them is changed here.
+#: Licences that packages do not state in a machine-readable way, looked up by hand; and weak copyleft, which requires
+#: that changes of that library itself be distributed: none of them is changed here.
 LOOKED_UP = {"psycopg": "LGPL-3.0-only", "psycopg-binary": "LGPL-3.0-only", "pyrage": "MIT", "skops": "MIT"}
 #: Packages for other platforms or versions of Python.
 ELSEWHERE = {"async-timeout", "colorama", "tzdata"}
 
 
 def locked(name: str) -> dict[str, tuple[str, list[str]]]:
-    """The version and hashes of each package in a file of requirements/."""
+    """Return the version and hashes of each package in a file of requirements/."""
     text = (REQUIREMENTS / name).read_text().replace("\\\n", " ")
     found = {}
     for line in text.splitlines():
@@ -58,7 +58,7 @@ def test_the_lists_pin_the_required_versions() -> None:
         found = locked(f"{name}.txt")
         for line in (REQUIREMENTS / f"{name}.in").read_text().splitlines():
             if match := re.match(r"([\w.-]+)(?:\[[\w,]+\])?==(\S+)", line):
-                assert found[match[1].lower().replace("_", "-")][0] == match[2], f"{line}: call make lock"
+                assert found[match[1].lower().replace("_", "-")][0] == match[2], f"{line}: run make lock"
 
 
 def test_installed_versions_are_the_locked_ones() -> None:
@@ -81,7 +81,7 @@ def test_every_licence_is_known() -> None:
 
 @pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="OpenSSH is not installed")
 def test_a_release_is_signed(tmp_path: Path) -> None:
-    """The lines of the target ``release`` that make digests and their signature, on files of our own."""
+    """Runs the lines of the target ``release`` that make digests and their signature, on other files."""
     release, key = tmp_path / "var" / "release", tmp_path / "key"
     release.mkdir(parents=True)
     (release / "ipate-1.0.0.tar.gz").write_bytes(b"an archive")
@@ -120,7 +120,7 @@ def test_the_list_of_parts_names_every_part(tmp_path: Path) -> None:
     assert parts["django"]["version"] == locked("site.txt")["django"][0]
 
 
-#: Of each release what `python -m tests.releases` wrote when it was made.
+#: Archives of `python -m tests.releases`, one for each release.
 RELEASES = sorted(Path(__file__).parent.glob("releases/*.tar.xz"))
 
 
@@ -137,7 +137,7 @@ def python(var: Path, *arguments: str) -> str:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("release", [*RELEASES, None], ids=lambda path: path.name if path else "this version")
 def test_an_installation_is_upgraded_whole(release: Path | None, tmp_path: Path) -> None:
-    """This version stands for the next release: what it leaves behind can be kept and brought back."""
+    """In place of the next release, an installation of this version is archived and restored."""
     if release is None:
         release = tmp_path / "released.tar.xz"
         python(tmp_path / "var-of-old", "-m", "tests.releases", str(release))

@@ -1,4 +1,4 @@
-"""German is complete: nothing is missing from the catalogue or its translations, and what is compiled is not older."""
+"""German is complete: no texts or translations are missing, and compiled catalogues are up to date."""
 
 import ast
 import gettext
@@ -25,7 +25,7 @@ Texts = list[tuple[tuple[str, ...], tuple[str, ...]]]
 
 
 def _texts(catalogue: Iterable[polib.POEntry]) -> Texts:
-    """Texts in use with their translations: one of each, or singular and plural."""
+    """Return used texts with their translations: one each, or singular and plural."""
     return [
         ((entry.msgid, entry.msgid_plural), tuple(text for _number, text in sorted(entry.msgstr_plural.items())))
         if entry.msgid_plural
@@ -74,7 +74,7 @@ def test_catalogues_hold_every_translation_but_fuzzy_ones(catalogue, tmp_path, m
 
 
 def test_no_text_stands_in_a_formatted_string_where_it_is_not_found() -> None:
-    """Programs that collect texts do not look into f-strings: whatever stands there stays English."""
+    """Programs that collect texts ignore f-strings, so their texts would stay English."""
     missed = []
     for path in (path for name in SOURCES for path in (ROOT / name).rglob("*.py")):
         for string in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.JoinedStr)):

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def missing() -> str:
-    """What two hosts need and this machine does not have; empty: nothing."""
+    """Return what two hosts need that this machine does not have, or an empty text."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if absent := [name for name in ("ip", "redis-server", "redis-cli") if not shutil.which(name)]:
@@ -41,7 +41,7 @@ pytestmark = [*(pytest.mark.worker, pytest.mark.exhaustive), pytest.mark.skipif(
 
 @pytest.fixture
 def hosts() -> Iterator[tuple[int, Path, dict[str, str]]]:
-    """Number of the network, folder with logs, and the environment of the host with site and worker."""
+    """Yield the number of the network, the folder with logs, and the environment of the host with site and worker."""
     folder = Path(tempfile.mkdtemp(prefix="ipate-two-hosts-"))
     folder.chmod(0o755)  # PostgreSQL runs as another user
     number = os.getpid() % 250
@@ -87,7 +87,7 @@ def test_a_host_without_its_database_says_so_and_comes_back(hosts: tuple[int, Pa
         with cut_off(number, "a"):
             with pytest.raises(httpx.TransportError):
                 httpx.get(f"{variables['IPATE_SITE_URL']}/healthz", timeout=2)
-            # Nothing leaves the host; the site's own process lives, and its database is away.
+            # No traffic leaves the host: the site's process is alive, but its database is unreachable.
             alive = ["python", "-c", ASK.format(variables["IPATE_SITE_URL"])]
             within = subprocess.run([*inside[:-1], *alive], capture_output=True, text=True, check=False, env=variables)
             assert within.stdout.strip() == "200", within.stderr

@@ -1,10 +1,10 @@
-"""Whether one person takes part changes nothing that a decider sees: every page and answer is the same, byte for byte.
+"""One person's participation changes nothing that decision-makers see: all responses are the same, byte for byte.
 
-Two studies that differ by one person live through the same history, in which this person consents, changes their
-level, withdraws, is erased, gets a guardian, a new link, an account, dies, and is looked up, while noise is forced so
-that both release the same (:mod:`tests.accounting.forced`). Then everybody who decides something opens every address of
-the site and sends every form: addresses are found by looking, so that a new one is compared as well. These histories
-are for the night; each time, the pages that say most are compared after a short one.
+Two studies that differ by one person have the same history, in which this person consents, changes their level,
+withdraws, is erased, gets a guardian, a new link or an account, dies, and is looked up, while noise is forced so that
+both release the same (:mod:`tests.accounting.forced`). Then everybody who decides something opens every address of the
+site and sends every form. Addresses are discovered, so that new ones are compared as well. These histories run at
+night; the most informative pages are always compared after a short one.
 """
 
 import re
@@ -68,12 +68,13 @@ from training.services.erasures import records_erase
 
 pytestmark = pytest.mark.django_db
 
-#: Who decides about runs or policies, or makes the accounts of those who do. Stewards see people necessarily, and
-#: auditors decide nothing; a superuser has every role, stewards' too. The chair sees what the whole committee does.
+#: People who decide about runs or policies, or create accounts of those who do. Stewards necessarily see people, and
+#: auditors decide nothing; a superuser has every role, including that of steward. The chair sees everything that the
+#: committee sees.
 DECIDERS = (Role.OPERATOR.value, Role.CHAIR.value, Role.RESEARCHER.value, "administrator")
-#: So many pages and answers each look at everything compares, at least.
+#: Minimum number of pages and responses that each complete look compares.
 FLOOR = 800
-#: What is compared each time: pages and answers about people, releases, runs and policies.
+#: Always compared: pages and responses about people, releases, runs and policies.
 SHARPEST = (
     *(
         "home",
@@ -88,15 +89,15 @@ SHARPEST = (
     *("staff:study_budgets", "api:study-budget"),
     *("api:study", "api:runs", "api:run", "api:run-costs", "api:run-labels"),
 )
-#: What is compared each time of a study with an encoder: what may tell how its private records were encoded.
+#: Always compared in a study with an encoder: what could reveal how its private records were encoded.
 OF_ENCODERS = ("staff:encoders", "api:study-encoders", "staff:datasets", "staff:changes")
-#: Addresses that are not compared, and why.
+#: Addresses that are not compared, with the reason.
 LEFT_OUT = {
     "mfa_activate_totp": "shows a new random secret",
     "health": "shows how full the disks are at the moment",
     "staff:ledger_report_pdf": "staff:ledger_report, typeset, with the run's random number in it",
 }
-#: What an address is asked with, beside nothing.
+#: Parameters of addresses, in addition to none.
 QUERIES = {
     "staff:ledger": ["?page=2", "?kind=labels"],
     "staff:runs": ["?status=finished", "?page=2"],
@@ -108,9 +109,9 @@ QUERIES = {
     "api:run-table": ["?format=csv"],
     "staff:consent_form_as_read": ["?proposal=1"],
 }
-#: What its form is sent with, beside what every form is sent with.
+#: Values of an address's form, in addition to those that every form is sent with.
 FORMS = {"staff:head_counts": [{"draw": "1"}]}
-#: Nobody but the one ever decides.
+#: Only the one person ever decides.
 ALONE = "-" * ME
 MY_ADDRESS, MY_PSEUDONYM = "me@example.org", f"p-{ME:02}"
 NOBODY = "0" * 8 + "-0000-4000-8000-" + "0" * 12
@@ -121,7 +122,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Neither database nor journal keep what happens."""
+    """Keep nothing of what happens in the database or journal."""
     kept = _journal()
     block = transaction.atomic()
     block._from_testcase = True  # type: ignore[attr-defined]  # tries to sign in are recorded in transactions of their own
@@ -136,12 +137,12 @@ def undone() -> Iterator[None]:
 
 
 def _journal() -> dict[Path, bytes]:
-    """The journal's files with their content."""
+    """Return the journal's files with their content."""
     return {file: file.read_bytes() for file in Path(settings.JOURNAL_DIR).rglob("*") if file.is_file()}
 
 
 class Clock:
-    """A time that stands still within a step."""
+    """A time that does not advance within a step."""
 
     moment = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
@@ -150,7 +151,7 @@ class Clock:
 
 
 def clock_set(patch: pytest.MonkeyPatch, clock: Clock) -> None:
-    """Let everything ask ``clock``, the defaults of fields as well."""
+    """Let everything use ``clock``, including defaults of fields."""
     for model in apps.get_models():
         for each in model._meta.concrete_fields:
             if each.default is timezone.now:
@@ -160,9 +161,9 @@ def clock_set(patch: pytest.MonkeyPatch, clock: Clock) -> None:
 
 
 def numbers_set(patch: pytest.MonkeyPatch) -> None:
-    """Let what staff begin have the same number in both worlds: runs, alliances, webhooks, drawings, encoders' files.
+    """Give objects that staff create the same ids in both worlds: runs, alliances, webhooks, drawings, encoders' files.
 
-    A model's file holds its run's number, when it was written, and where in memory its parts were.
+    A model's file contains its run's id, the time of writing, and memory addresses of its parts.
     """
 
     def numbers(kind: int) -> Callable[[], uuid.UUID]:
@@ -183,13 +184,13 @@ def numbers_set(patch: pytest.MonkeyPatch) -> None:
 
 
 def _place(context: Any, obj: Any) -> int:
-    """Place of an object among those that a file was given, instead of its address in memory."""
+    """Return an object's position among those saved in a file, instead of its memory address."""
     context.memo.setdefault(id(obj), obj)
     return list(context.memo).index(id(obj))
 
 
 def sequences_begin() -> None:
-    """Let the database number new rows alike in both worlds; PostgreSQL does not forget what was rolled back."""
+    """Let the database number new rows in the same way in both worlds; PostgreSQL's sequences are not rolled back."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             for statement in connection.ops.sequence_reset_by_name_sql(
@@ -199,7 +200,7 @@ def sequences_begin() -> None:
 
 
 class Browser:
-    """A decider's browser, and their program with a token; nothing that an answer sets stays."""
+    """A decision-maker's browser, and their program with a token; nothing that a response sets is kept."""
 
     def __init__(self, user: User, secret: str) -> None:
         self._client = Client()
@@ -208,7 +209,7 @@ class Browser:
         self._token = {"Authorization": f"Bearer {secret}"}
 
     def ask(self, name: str, method: str, url: str, data: Any = None) -> HttpResponseBase:
-        """The answer of the address called ``name``; no throttle counts from one to the next."""
+        """Return the response of the address called ``name``; throttling is reset before each request."""
         cache.clear()
         self._client.cookies.clear()
         if name.startswith("api:"):
@@ -220,7 +221,7 @@ class Browser:
 
 @dataclass(eq=False)
 class Seen(World):
-    """A world whose deciders look at everything that they can reach."""
+    """A world whose decision-makers look at everything that they can open."""
 
     clock: Clock = field(default_factory=Clock)
     answers: list[dict[str, Answer]] = field(default_factory=list)
@@ -246,7 +247,7 @@ class Seen(World):
         endpoint_test(endpoint=endpoint)
         self.hub, self.site = alliances_make(self.study)
 
-    # --- What is done ---
+    # --- Actions ---
 
     def _look(self) -> None:
         self.clock.moment += timedelta(hours=1)
@@ -261,7 +262,7 @@ class Seen(World):
             records_erase(self.study.pk)
 
     def _about_me(self, act: Callable[..., object], **fields: Any) -> None:
-        """An act of the steward's about the one, if they are there."""
+        """Let the steward do something about the one person, if they exist."""
         if self.with_me:
             act(study=self.study, acting_user=self.steward, **fields)
 
@@ -291,7 +292,7 @@ class Seen(World):
         membership_add(study=self.study, user=user, role=Role.RESEARCHER, acting_user=None)
 
     def register_encoder(self) -> None:
-        """Register an encoder that fails on the one's records, and on no others."""
+        """Register an encoder that fails only on the one person's records."""
         takes = ImageInput(8, (0.0,) * 3, (1.0,) * 3).to_json()
         stated: dict[str, Any] = {"name": "bright", "licence": "MIT", "source": "made by a test", "stated": True}
         encoder_register(study=self.study, acting_user=self.steward, content=bright_network(), takes=takes, **stated)
@@ -302,17 +303,17 @@ class Seen(World):
             encoders.encoding_work(encoding.pk)
 
     def my_encoding_fails(self) -> None:
-        """As if the encoder failed on a whole dataset where it fails on one record."""
+        """Make the encoder fail on a whole dataset instead of on one record."""
         if self.with_me:
             mine = Encoding.objects.filter(dataset__study=self.study, dataset__kind="private")
             assert mine.update(state="failed", progress=0.3, message="A record is too bright.") == 1
 
     def approve_encoded(self, share: float) -> None:
-        """Approve steps that learn from the vectors of the encoder."""
+        """Approve steps that learn from the encoder's vectors."""
         chosen = {"encoder": self.study.encoders.get(name="bright").digest, "representation": "encoder"}
         self.approve(share, {"steps": chosen | {"representation_parameters": {"components": 4}}})
 
-    # --- What deciders see ---
+    # --- Views of decision-makers ---
 
     def look_with(self, plant: Plant, page: str) -> None:
         """Look at one page while a leak is planted."""
@@ -321,7 +322,7 @@ class Seen(World):
             self.look(page)
 
     def look(self, *only: str) -> None:
-        """Note what each decider gets: pages, answers, mails, and what programs are told; or some pages ``only``."""
+        """Record what decision-makers get: pages, responses, mails, messages to programs; or ``only`` some pages."""
         found: dict[str, Answer] = {}
         self.random = self._random()
         looked_at = [each for each in addresses_of(self._parts()) if each[0] in (only or set(TABLE) - set(LEFT_OUT))]
@@ -342,7 +343,7 @@ class Seen(World):
                     with undone():
                         answer = browser.ask(name, "post", url, sent)
                         found[f"{person}: post {number} {url}"] = self._plain(answer)
-                    if answer.status_code in (403, 404, 405):  # whatever is sent
+                    if answer.status_code in (403, 404, 405):  # for any request
                         break
             mails = [mail_render(mail) for mail in Mail.objects.filter(user=user).order_by("due_at", "pk")]
             text = "\n".join(f"{mail.subject}\n{mail.body}" for mail in mails if mail is not None)
@@ -357,7 +358,7 @@ class Seen(World):
         return [str(pk) for pk in self.study.runs.order_by("created_at", "title").values_list("pk", flat=True)][:2]
 
     def _parts(self) -> dict[str, list[Any]]:
-        """Parts of the study that addresses can be about."""
+        """Return all parts of the study that addresses can be about."""
         runs = self._runs()
         return {
             **{"hub": [self.hub.pk], "site": [self.site.pk], "key": [self.hub.key], "act": ["sign"]},
@@ -375,7 +376,7 @@ class Seen(World):
         }
 
     def _payloads(self, form: Any) -> Iterator[dict[str, Any]]:
-        """What a browser would send, nothing without a form, and what who wants to learn of one person would send."""
+        """Yield what a browser would send (nothing without a form), and what a curious person would send."""
         rich = {
             **{"delta": "2e-6", "purpose": "Something else.", "controller": "Another person", "confirmed": "1"},
             **{"publish": "1", "enter": "1", "high": "0.4", "average": "0.6", "low": "0.8", "reason": "Because."},
@@ -393,7 +394,7 @@ class Seen(World):
         yield rich
 
     def _plain(self, response: HttpResponseBase) -> Answer:
-        """Status, headers, messages and content, without what is drawn at random for each answer."""
+        """Return status, headers, messages and content, without values that are random in each response."""
         content = b"".join(response) if response.streaming else response.content  # type: ignore[attr-defined]
         kept = {name: value for name, value in response.headers.items() if name not in ("Expires", "Set-Cookie")}
         request = getattr(response, "wsgi_request", None)
@@ -401,13 +402,13 @@ class Seen(World):
         return response.status_code, self._names_for_random(f"{sorted(kept.items())}\n{entries}\n".encode() + content)
 
     def _names_for_random(self, content: bytes) -> bytes:
-        """``content`` with names for what is random: numbers of runs, hashes of rows with salted digests, tokens."""
+        """Replace random values in ``content`` by names: ids of runs, hashes of rows with salted digests, tokens."""
         for random, name in self.random.items():
             content = content.replace(random.encode(), name.encode())
         return re.sub(rb'name="csrfmiddlewaretoken" value="\w+"|\bipate_[0-9a-f]+', b"(random)", content)
 
     def _random(self) -> dict[str, str]:
-        """Names for what was drawn at random before the look; an account's number is none unless it was drawn."""
+        """Return names for values drawn at random before the look; an account's id has one only if it was drawn."""
         found = {}
         for model in (Release, ShareRecord):
             for row in model.chain(self.study.pk):
@@ -418,7 +419,7 @@ class Seen(World):
 
 
 def both(history: list[Step], plant: Plant | None = None, **fields: Any) -> list[Seen]:
-    """The history with the person and without."""
+    """Return the history with the person and without."""
     worlds = []
     for with_me in (True, False):
         clock = Clock()
@@ -435,7 +436,7 @@ def both(history: list[Step], plant: Plant | None = None, **fields: Any) -> list
 
 
 def differences(ours: Seen, theirs: Seen) -> list[str]:
-    """Differences in what a decider gets in the two worlds."""
+    """Return differences in what a decision-maker gets in the two worlds."""
     found = []
     for place, (mine, other) in enumerate(zip(ours.answers, theirs.answers, strict=True)):
         for request in mine.keys() | other.keys():
@@ -489,7 +490,7 @@ HISTORIES: dict[str, tuple[list[Step], dict[str, Any]]] = {
 
 
 def compare(history: list[Step], **fields: Any) -> int:
-    """Check that deciders get the same in both worlds; return how many pages and answers were compared in each look."""
+    """Check that decision-makers get the same in both worlds; return the number of comparisons in each look."""
     ours, theirs = both(history, **fields)
     found = differences(ours, theirs)
     assert not found, "\n".join([f"{len(found)} differences", *found[:20]])
@@ -514,7 +515,7 @@ def _a_chain_of_people_is_public(patch: pytest.MonkeyPatch) -> None:
 
 
 def _everybody_sees_faults(patch: pytest.MonkeyPatch) -> None:
-    """As if somebody had tampered with the last row of each chain."""
+    """Change the last row of each chain, as if somebody had tampered with it."""
     patch.setattr(ledger, "sees_people", lambda user, study: True)
     patch.setattr(Chained, "chain_faults", classmethod(lambda cls, study, after: [str(cls.head(study).sequence)]))
 
@@ -538,7 +539,7 @@ def _the_committee_reads_who_answers(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(ROLE_PERMISSIONS, Role.CHAIR, may)
 
 
-#: What is planted for one look, and the page that tells.
+#: Leaks planted for one look, and the page that reveals each.
 LEAKS: list[tuple[Plant, str]] = [
     (_a_chain_of_people_is_public, "staff:ledger_check"),
     (_everybody_sees_faults, "staff:ledger_check"),
@@ -573,7 +574,7 @@ def test_nobody_who_decides_sees_that_the_encoder_fails_on_a_record() -> None:
 
 
 def _a_run_begins_beside_another(patch: pytest.MonkeyPatch) -> None:
-    """As if only votes that have begun were waited for, and not teachers who learn anew without somebody."""
+    """Wait only for votes that have begun, and not for teachers that are retrained without somebody."""
     for module in (asking, pate_teachers, pate):
         patch.setattr(module, "spending_may_begin", lambda run: not run.study.runs.filter(status="asking").exists())
 

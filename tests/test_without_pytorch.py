@@ -1,4 +1,4 @@
-"""Pages, API, periodic tasks and backups work without PyTorch, and training says what it lacks."""
+"""Pages, API, periodic tasks and backups work without PyTorch, and training says what is missing."""
 
 from io import StringIO
 from typing import Any
@@ -23,14 +23,14 @@ __all__ = ("parts", "study")
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.exhaustive,
-]  # a backup is no part of another transaction
+]  # a backup is not part of another transaction
 STUDENT: dict[str, Any] = {"student_learner": "consistency", "student_parameters": {"steps": 2, "filters": 4}}
 ASKED = EVERYBODY | STUDENT | {"choices": {"rounds": 1, "sigma": 5.0}}
 NETWORK = SAMPLED_RUN | {"choices": {"steps": 2, "expected": 1e6, "network": "mlp", "publish": "model"}}
 
 
 def images_with_networks() -> tuple[Study, list[Run]]:
-    """A study of images with a student and a network of steps that are published."""
+    """Return a study of images with published networks: a student, and one of gradient steps."""
     images = study_with_data("images")
     runs = [run_ask(run_start(images, share=0.2, **fields)) for fields in (ASKED, NETWORK)]
     membership_add(study=images, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)

@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 @contextmanager
 def worker(log: Path, **environment: str) -> Iterator[subprocess.Popen]:
-    """Yield a worker that soon notices dead ones."""
+    """Yield a worker that quickly notices dead ones."""
     with running(worker_command(), log, environment_of_processes() | environment) as process:
         yield process
 
 
 def environment_of_processes() -> dict[str, str]:
-    """Return the environment in which a process uses the test's database and broker, and soon notices dead workers."""
+    """Return the environment for a process with the test's database and broker that quickly notices dead workers."""
     return {
         "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
         "DATABASE_URL": database_url(),

@@ -17,7 +17,7 @@ from consent.services import study_lock
 
 
 def share_charge(study: Study, share: float, part: float = 1.0) -> dict[str, float]:
-    """Charge everybody who takes part ``part`` of what they have left under one more share, which is used up.
+    """Charge every participant ``part`` of their remaining budget under one more share, which is then used up.
 
     Returns:
         The charge of each of them in μ², by pseudonym.

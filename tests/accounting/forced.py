@@ -1,8 +1,8 @@
-"""One history in two worlds, with one holder and without, in which everything released is the same.
+"""One history in two worlds, with and without one holder, in which all releases are the same.
 
-The noise is replaced by one that makes noisy numbers equal to numbers fixed before. Then whatever is public must be the
-same bit for bit, and the exact numbers below it may differ by no more than the one holder was charged for (section 7 of
-the guarantee). Nothing here looks at how the application charges: what a difference is worth is computed anew.
+The noise is replaced so that noisy numbers equal predetermined ones. Then everything public must be the same bit for
+bit, and the exact numbers may differ by no more than the one holder was charged for (section 7 of the guarantee).
+Nothing here uses the application's charges: the cost of a difference is computed independently.
 """
 
 import contextlib
@@ -63,14 +63,14 @@ from training.services.datasets import dataset_import
 from training.services.drawings import check_answers_count, head_counts_draw, head_counts_enter
 from training.verification import release_faults
 
-#: Who takes part beside the one, by first decision.
+#: Other participants, by first decision.
 OTHERS = "HALHALHALHAL"
 POINTS = 10
 PICTURES = ImageSchema(8, 8, 3, ("red", "blue"))
 FIRST_ID = 5_000_000
-#: The one's place among the pseudonyms: in the middle, so that they stand between others wherever rows are in order.
+#: Position of the one holder among the pseudonyms: in the middle, so that others precede and follow in every order.
 ME = 5
-#: Noise of head counts is smaller, that of gradient steps larger.
+#: Noise of head counts is smaller, and that of gradient steps larger.
 _LARGEST_OF_COUNTS = 1e4
 LEVELS = {"H": "HIGH", "A": "AVERAGE", "L": "LOW"}
 
@@ -78,11 +78,11 @@ Step = tuple[Any, ...]
 
 
 class Crash(Exception):
-    """The process dies."""
+    """Simulates the death of the process."""
 
 
 class Forced:
-    """Noise that makes the noisy numbers ``target``, and keeps the exact ones."""
+    """Noise that produces the noisy numbers ``target``, and stores the exact ones."""
 
     __array_ufunc__ = None
 
@@ -96,7 +96,7 @@ class Forced:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """Exact numbers, the scale of the noise that was to hide them, and the noisy numbers that were released."""
+    """Exact numbers, the scale of the noise that should have hidden them, and the released noisy numbers."""
 
     kind: str
     scale: float
@@ -113,7 +113,7 @@ class Draw:
 
 @dataclass(eq=False)
 class ForcedNoise:
-    """Noise with which releases depend on how much was released before, and on nothing else."""
+    """Noise that makes releases depend only on the number of earlier releases."""
 
     draws: list[Draw]
     is_simulation = False
@@ -125,7 +125,7 @@ class ForcedNoise:
 
     def normal(self, scale: float, shape: Any) -> Any:
         rng = self._rng(7)
-        if len(shape) == 1:  # a check: passed, or failed, by far
+        if len(shape) == 1:  # a check: passed or failed by a wide margin
             return Forced(self.draws, "check", scale, np.where(rng.random(shape) < 0.7, 1e9, -1e9))
         return Forced(self.draws, "gaussian", scale, rng.normal(size=shape))
 
@@ -142,7 +142,7 @@ class ForcedNoise:
 
 @built_once
 def base_study(with_me: bool, levels: str, my_level: str, pictures: bool = False) -> Study:
-    """The study with which a world begins: three datasets, of a table or pictures, and everybody's first decision."""
+    """Return a world's initial study: three datasets of a table or pictures, and everybody's first decision."""
     study = factories.study_open("forced", delta=1e-4, retain_votes=True)
     places = [place for place in range(len(levels) + 1) if with_me or place != ME]
     DataHolder.objects.bulk_create(
@@ -162,7 +162,7 @@ def base_study(with_me: bool, levels: str, my_level: str, pictures: bool = False
 
 
 def _records(places: list[int], number: int) -> Rows:
-    """Two records each; the one's are the public points with another class: their teacher says what they say."""
+    """Return two records each; the one holder's equal public points with another class, which their teacher repeats."""
     public, others = table_rows(POINTS), table_rows(number)
     assert public.y is not None and others.y is not None
     x, y, owners = [], [], []
@@ -175,7 +175,7 @@ def _records(places: list[int], number: int) -> Rows:
 
 
 def picture_rows(number: int) -> Rows:
-    """Pictures that are rather red or rather blue, none of them white."""
+    """Return reddish and bluish pictures, none of them white."""
     rng, classes = np.random.default_rng(number), np.arange(number) % 2
     x = rng.integers(0, 120, (number, 8, 8, 3))
     x[np.arange(number), :, :, 2 * classes] += 120
@@ -183,7 +183,7 @@ def picture_rows(number: int) -> Rows:
 
 
 def _picture_records(places: list[int], number: int) -> Rows:
-    """Two pictures each; the one's are white."""
+    """Return two pictures each; those of the one holder are white."""
     drawn = picture_rows(number)
     drawn.x[2 * ME : 2 * ME + 2] = 255
     assert drawn.y is not None
@@ -192,14 +192,14 @@ def _picture_records(places: list[int], number: int) -> Rows:
 
 
 def decide(study: Study, place: int, level: str) -> None:
-    """Let the holder at ``place`` agree to a level by the newest form."""
+    """Let the holder at ``place`` agree to a level on the newest form."""
     form = ConsentForm.objects.filter(study=study).latest("version")
     factories.consent_choose(holder=DataHolder.objects.get(pk=FIRST_ID + place), level=level, form=form)
 
 
 @dataclass(eq=False)
 class World:
-    """A study that lives through a history; ``with_me`` says whether the one holder is there."""
+    """A study with a history; ``with_me`` says whether the one holder exists."""
 
     with_me: bool
     levels: str = OTHERS
@@ -217,7 +217,7 @@ class World:
     faults: list[str] = field(default_factory=list)
     leaked: int = 0
     promised: float = 0.0
-    #: By look: what the one has been charged for steps still to come, and the cap in force where holders are asked.
+    #: For each view: what the one holder has been charged for later steps, and the cap in force if holders are asked.
     ahead: list[float] = field(default_factory=list)
     limits: list[float | None] = field(default_factory=list)
     #: For the workers: tasks and ids.
@@ -234,7 +234,7 @@ class World:
             counts=dict(zip(("HIGH", "AVERAGE", "LOW"), self.counts, strict=True)),
         )
 
-    # --- What is done ---
+    # --- Actions ---
 
     def play(self, history: list[Step]) -> "World":
         for name, *arguments in history:
@@ -262,7 +262,7 @@ class World:
             self._give(ME, level)
 
     def i_keep(self) -> None:
-        """Keep the promise that was given last, as far as there is one."""
+        """Keep the last promise, if there is one."""
         if self.with_me:
             me = DataHolder.objects.get(pk=FIRST_ID + ME)
             last = promise_last(me)
@@ -284,7 +284,7 @@ class World:
         factories.policy_approve(self.study, *epsilons)
 
     def i_answer(self, answered: int, right: int) -> None:
-        """Open first answers to the check questions: bit masks of those opened, and of those that are right."""
+        """Open first answers to the check questions, given as bit masks of opened and of correct answers."""
         if self.with_me:
             self._answers(ME, answered, right)
 
@@ -315,7 +315,7 @@ class World:
         self.absent.append(False)
 
     def approve(self, share: float, fields: dict[str, Any]) -> None:
-        """Propose and approve; σ follows from every label that was ever released, as an adversary would have it."""
+        """Propose and approve a run; σ depends on every label released so far, as an adversary would choose it."""
         labels = sum(label or 0 for label in Query.objects.order_by("pk").values_list("label", flat=True))
         recipes: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "choices": (ASKING_RUN, {"sigma": 5.0 + labels % 3, "radius_share": 0.3}),
@@ -344,7 +344,7 @@ class World:
         return runs.filter(status=Run.Status.ASKING).first() or runs.filter(status__in=Run.ACTIVE).first()
 
     def train(self) -> None:
-        """Up to the last teacher; the vote is not opened."""
+        """Train up to the last teacher; the vote is not opened."""
         if (run := self._run()) and run.method == Run.Method.PATE:
             pate_teachers.run_prepare(run)
             for chunk in run.chunks.all():
@@ -372,7 +372,7 @@ class World:
             )
 
     def work(self, most: int = 1_000) -> None:
-        """Let workers do what the broker's messages say: the oldest of them ``most``, or all, the newest first."""
+        """Let workers handle broker messages: the oldest ``most``, or all of them, the newest first."""
         for _message in range(most):
             if not self.messages:
                 return
@@ -381,7 +381,7 @@ class World:
         assert most < 1_000, "messages multiply"
 
     def forget(self) -> None:
-        """Lose the broker's messages, about what was done without them."""
+        """Lose the broker's messages, in case their work was done without them."""
         self.messages.clear()
 
     def crash_while_opening(self) -> None:
@@ -393,7 +393,7 @@ class World:
                 raise Crash
 
     def vote(self, run: Run | None = None) -> None:
-        """One batch; ``run`` may be as a worker knew it long ago."""
+        """Vote on one batch; ``run`` may be as a worker read it long ago."""
         run = run or self._run()
         if run is None or run.status != Run.Status.ASKING:
             return
@@ -409,14 +409,14 @@ class World:
         released = latest.size if latest and Batch.objects.count() > committed else 0
         if rows := max(released, self.leaked):
             if run.method in (Run.Method.SGD, Run.Method.COUNTS, Run.Method.SYNTHESIS):
-                self.seen.append(self.draws[-rows:])  # a draw for each step or table; draws thrown away stay unseen
+                self.seen.append(self.draws[-rows:])  # a draw for each step or table; discarded draws stay unseen
             else:
                 self.seen.append([draw.of(slice(rows)) for draw in self.draws[drawn:]])
             me = consent_snapshot(self.study, among=np.array([FIRST_ID + ME]))
             self.absent.append(run.method != Run.Method.PATE and not len(me))
 
     def attempt(self) -> None:
-        """Every shard of a batch is asked; nothing is released."""
+        """Ask every shard of a batch without releasing anything."""
         while self._asks() and (run := self._run()) and not run.shards.exists():
             asking_of(run).step(run)
         if self._asks() and (run := self._run()):
@@ -428,7 +428,7 @@ class World:
         return run is not None and run.method != Run.Method.PATE and run.status == Run.Status.ASKING
 
     def crash(self, after: bool) -> None:
-        """A batch whose worker dies before or after it has written the charges."""
+        """Process a batch whose worker dies before or after it has written the charges."""
         real = commits.release_record
 
         def dies(**fields: Any) -> Any:
@@ -441,7 +441,7 @@ class World:
             self.vote()
 
     def redeliver(self) -> None:
-        """The same message twice: two workers begin with the same row."""
+        """Deliver the same message twice: two workers begin with the same row."""
         self.attempt()
         run = self._run()
         if run:
@@ -468,11 +468,11 @@ class World:
             run_commands.run_cancel(run=run, acting_user=self.olga)
 
     def send(self, task: str, *ids: object) -> None:
-        """Take a message for the broker."""
+        """Accept a message for the broker."""
         if task.startswith("training.tasks."):
             self.messages.append((task.rpartition(".")[2], *map(str, ids)))
 
-    # --- What is seen ---
+    # --- Views ---
 
     def _look(self) -> None:
         now = balances(self.study)
@@ -494,7 +494,7 @@ class World:
 
 
 def public_view(study: Study) -> dict[str, Any]:
-    """Everything that anybody sees who can decide anything; ids that were drawn are replaced by their order."""
+    """Return everything that decision-makers can see, with random ids replaced by their order."""
     runs = list(Run.objects.filter(study=study).order_by("created_at"))
     names: dict[Any, str] = {run.pk: f"run {place}" for place, run in enumerate(runs)}
     for subject in ShareRecord.chain(study.pk).values_list("subject", flat=True):
@@ -544,12 +544,12 @@ def public_view(study: Study) -> dict[str, Any]:
 
 
 def _asks(current: Round) -> str:
-    """The digest of everything that a round asks."""
+    """Return the digest of everything that a round asks."""
     return asking_of(current.run).questions.question(current).digest()
 
 
 def _but_digest(content: dict[str, Any]) -> dict[str, Any]:
-    """Cards and a model's files name the run, and files when they were written; what they say is compared instead."""
+    """Remove digests, since cards and model files name the run, and files the time; compare the other contents."""
     others = {"card", "digest", "onnx"} if "learner" in content else {"card"}
     return {name: value for name, value in content.items() if name not in others}
 
@@ -560,7 +560,7 @@ def _says(student: StudentModel, points: np.ndarray) -> list[Any]:
 
 @lru_cache(maxsize=32)
 def _predicted(learner: str, model: bytes, points: bytes, kind: str, shape: tuple[int, ...]) -> list[Any]:
-    """Predictions of a model, which every later look asks for again."""
+    """Return a model's predictions, which every later view requests again."""
     return published_load(learner, model).predict_proba(np.frombuffer(points, kind).reshape(shape)).tolist()
 
 
@@ -577,9 +577,9 @@ def world_play(
     kind: type[W] = World,  # type: ignore[assignment]
     **fields: Any,
 ) -> W:
-    """A world of a ``kind`` in which ``history`` has happened; the database does not keep it.
+    """Return a world of this ``kind`` after ``history``; the database does not keep it.
 
-    Teachers learn in ``chunks`` tasks, and holders are asked in as many, by the head counts that are entered.
+    Teachers learn in ``chunks`` tasks, and holders are asked in as many, depending on the head counts.
     """
     with pytest.MonkeyPatch.context() as patch, transaction.atomic():
         keys: Iterator[int] = iter(range(1_000))
@@ -601,7 +601,7 @@ def world_play(
 
 
 def loss(ours: Draw, theirs: Draw) -> float:
-    """Worth of the difference of two exact answers, in μ²; noise of that scale hides no more."""
+    """Return the cost of the difference of two exact answers, in μ², with noise of this scale."""
     difference = ours.exact - theirs.exact
     if ours.kind != "laplace":
         return float((difference**2).sum() / ours.scale**2)
@@ -610,7 +610,7 @@ def loss(ours: Draw, theirs: Draw) -> float:
 
 
 def losses(ours: list[Draw], theirs: list[Draw]) -> float:
-    """Loss of the one holder by one release, in μ²: labels count where the query was answered."""
+    """Return the one holder's loss by one release, in μ²; labels count if the query was answered."""
     total, answered = 0.0, slice(None)
     for draw, other in zip(ours, theirs, strict=True):
         total += loss(draw.of(answered), other.of(answered))
@@ -620,7 +620,7 @@ def losses(ours: list[Draw], theirs: list[Draw]) -> float:
 
 
 def differences(ours: World, theirs: World) -> list[str]:
-    """Breaches of the guarantee for the one holder, who is in the first world alone; none where it holds."""
+    """Return all breaches of the guarantee for the one holder, who exists only in the first world."""
     found = [*(f"with: {fault}" for fault in ours.faults), *(f"without: {fault}" for fault in theirs.faults)]
     if len(ours.views) != len(theirs.views):
         found.append(f"one history took {len(ours.views)} steps, the other {len(theirs.views)}")
@@ -650,7 +650,7 @@ def differences(ours: World, theirs: World) -> list[str]:
         paid = charged - before + credit
         if result > paid + 1e-9 * charged:
             found.append(f"step {step}: what was released tells {result:g}, but {paid:g} was charged")
-        # What was paid for steps to come may be told later; what was charged for anything else may not.
+        # A charge for later steps may be revealed later, but no other charge.
         credit, before = min(max(paid - result, 0.0), ours.ahead[step]), charged
     if ours.promised and before > caps_of(ours.promised, 1e-4):
         found.append(f"{before:g} was charged, more than an ε of {ours.promised:g} allows")
@@ -671,6 +671,6 @@ def _teaching_differences(ours: World, theirs: World) -> list[str]:
 
 
 def loss_and_charge(ours: World, theirs: World) -> tuple[float, float]:
-    """Loss of the one by all releases, and what they were charged, in μ²."""
+    """Return the one holder's loss by all releases, and what they were charged, in μ²."""
     result = sum(losses(seen, beside) for seen, beside in zip(ours.seen, theirs.seen, strict=True))
     return result, ours.accounts[-1].get(FIRST_ID + ME, 0.0)

@@ -1,4 +1,4 @@
-"""Caps of accounts: never more than ε and δ allow, little less."""
+"""Caps of accounts are never more than ε and δ allow, and hardly less."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_caps_are_those_of_the_guarantee_less_a_thousandth_for_sampled_runs(delt
 
 @pytest.mark.parametrize("delta", [1e-9, 2e-9, 3e-9, 1e-5, 0.01])
 def test_a_cap_keeps_the_promise_after_what_the_sampler_and_sampled_runs_take(delta: float) -> None:
-    """In exact arithmetic: the account is full, and every sampled run that may ever be was there."""
+    """In exact arithmetic, with a full account and all sampled runs that are possible."""
     for epsilon in (0.01, 0.1, 1.0, 3.0, 8.0):
         with mp.workdps(60):
             taken = (1 + mp.exp(epsilon)) * DRAWS * mp.mpf(2) ** -236 + SLACKS * mp.mpf(slack_of(delta))
@@ -34,7 +34,7 @@ def test_the_slack_of_a_run_is_a_thousandth_of_delta() -> None:
 
 
 def test_no_study_can_draw_more_numbers_than_are_set_aside_and_they_cost_no_digit_of_a_cap() -> None:
-    """A thousand cores draw less in a year, at 10⁷ numbers a second each."""
+    """A thousand cores at 10⁷ numbers a second each draw fewer in a year."""
     assert DRAWS > 1000 * 365 * 86400 * 10**7
     with mp.workdps(60):
         assert (1 + mp.exp(24)) * DRAWS * mp.mpf(2) ** -236 < 1e-36
@@ -48,7 +48,7 @@ def test_a_full_account_is_worth_exactly_the_promise() -> None:
 
 
 def test_a_worse_sampler_would_take_its_distance_out_of_delta(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sampler's own distance, 2⁻²³⁶ in sums over sites, changes no digit of a cap."""
+    """The sampler's actual distance, 2⁻²³⁶ in sums across sites, changes no digit of a cap."""
     monkeypatch.setattr(caps, "JOINT_NORMAL_DISTANCE", 1e-24)
     left = 0.99e-5 - (1 + np.e) * DRAWS * 1e-24
     assert float(caps_of(1.0, 1e-5)) == pytest.approx(float(gdp_mu(1.0, left)) ** 2, rel=1e-9)
@@ -56,7 +56,7 @@ def test_a_worse_sampler_would_take_its_distance_out_of_delta(monkeypatch: pytes
 
 
 def test_a_cap_does_not_depend_on_the_promises_beside_it() -> None:
-    """To the last bit: a single holder with a promise of their own would show in what others may spend."""
+    """Caps are equal to the last bit. Otherwise a holder with a unique promise would affect what others may spend."""
     known = [0.1, 0.25, 0.5, 0.8, 0.9, 1.0, 1.2, 1.5, 1.8, 1.9, 2.0, 2.5, 2.6, 2.9, 3.0, 4.0, 5.0, 8.0]
     alone = {epsilon: float(caps_of(epsilon, 1e-6)) for epsilon in known}
     rng = np.random.default_rng(0)
@@ -71,7 +71,7 @@ def test_a_cap_does_not_depend_on_the_promises_beside_it() -> None:
 
 
 def test_odds_told_for_a_promise_hold_with_the_coins_of_all_sampled_runs() -> None:
-    """A coin that reveals a holder with probability 10·δ/1000, two for two records; caps have less than the whole δ."""
+    """A coin reveals a holder with probability 10·δ/1000 (two coins for two records), but caps use less than δ."""
     for delta in np.geomspace(2.1e-9, 0.01, 6).tolist():
         coins = SLACKS * slack_of(delta)
         epsilons = np.geomspace(0.001, 10, 20)

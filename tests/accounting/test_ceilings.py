@@ -1,4 +1,4 @@
-"""The ceiling of a person over all the studies of their account."""
+"""The ceiling of a person over all studies that their account is linked to."""
 
 import math
 import threading
@@ -41,9 +41,9 @@ pytestmark = pytest.mark.django_db
 
 #: Everybody's cap in the studies below: low protection, ε = 3.
 CAP = float(caps_of(3.0, 1e-4))
-#: Teachers each of whom may be heard for a whole share.
+#: Teachers, each of whom may use a whole share.
 TEACHERS = TABLE_RUN | {"variant": Run.Variant.STANDARD, "aggregator": {"name": "gnmax", "sigma": 6.0}}
-#: Votes that nobody can cast all of.
+#: Votes, more than anybody can pay for.
 LOUD = ASKING_RUN | {"choices": {"sigma": 2.0, "radius_share": 0.9}}
 
 
@@ -54,13 +54,16 @@ def hanna() -> User:
 
 @pytest.fixture
 def pair(db: None) -> tuple[Study, Study]:
-    """Two studies in which ``hanna`` is the first holder; nobody else has an account. Goes before ``hanna``."""
+    """Return two studies in which ``hanna`` is the first holder; nobody else has an account.
+
+    Request it before ``hanna``.
+    """
     return two_studies(), Study.objects.get(slug="two")
 
 
 @built_once
 def two_studies() -> Study:
-    """Both of them; returns the first."""
+    """Create both studies, and return the first."""
     one = study_with_table("one", levels="L", holders=6)
     services.holder_link(holder=first(one), user=user_create("hanna"))
     study_of(user_create("hanna"), "two")
@@ -95,7 +98,7 @@ BEYOND = "These accounts are above their person's ceiling across all studies: 1 
 
 
 def charge_beyond(study: Study, kind: str = Release.Kind.HEAD_COUNTS, charge: float = 0.5 * CAP) -> None:
-    """Charge ``hanna`` as if nobody looked at the ceiling."""
+    """Charge ``hanna`` without checking the ceiling."""
     subject = uuid4()
     share_grant(study=study, subject=subject, purpose="head counts", share=0.001, acting_user=None)
     with transaction.atomic():
@@ -153,7 +156,7 @@ def test_head_counts_are_charged_within_the_ceiling_and_a_charge_beyond_it_is_fo
 
 
 def vote_over_half_a_cap(study: Study) -> Run:
-    """Return a vote of teachers that has begun, and whose eight labels will cost everybody half of their cap."""
+    """Return a teachers' vote in progress, whose eight labels will cost everybody half of their cap."""
     sigma = math.sqrt(2 * 8 / (0.5 * CAP)) * (1 + 1e-6)
     fields = TEACHERS | {"aggregator": {"name": "gnmax", "sigma": sigma}, "batch_size": 2}
     run = run_teach(run_start(study, share=0.5, **fields))
@@ -171,7 +174,7 @@ def check_answers_give(study: Study) -> None:
 
 @pytest.mark.parametrize("draw", [head_counts_draw, pytest.param(check_answers_count, marks=pytest.mark.exhaustive)])
 def test_what_is_drawn_in_the_middle_of_a_vote_leaves_room_for_the_rest_of_the_vote(settings, pair, draw) -> None:
-    """Nobody looks at the ceiling again before a vote of teachers ends."""
+    """The ceiling is not checked again before a vote of teachers ends."""
     one, two = pair
     with_ceiling = 0.5 * CAP * (1 + 1e-4)
     settings.PERSON_CEILING = with_ceiling + 0.25 * CAP
@@ -201,7 +204,7 @@ def test_a_charge_that_takes_the_room_of_a_vote_is_found_before_the_vote_ends(se
 
 
 def test_room_under_the_ceiling_follows_from_links_and_public_numbers(settings, pair, hanna) -> None:
-    """Or a study would tell who takes part in another, at which level, and what they were charged there."""
+    """Otherwise a study would reveal who takes part in another, at which level, and what they were charged there."""
     settings.PERSON_CEILING = 1.2 * CAP
     one, two = pair
     form = ConsentForm.objects.get(study=one)
@@ -268,7 +271,7 @@ def test_charges_before_the_ceiling_are_no_fault_and_count(settings: Any, pair: 
 
 @pytest.mark.exhaustive
 def test_a_vote_that_was_under_way_when_the_ceiling_was_lowered_is_no_fault(settings, pair) -> None:
-    """Nobody falls silent in the middle of a vote of teachers."""
+    """Nobody is silenced during a vote of teachers."""
     settings.PERSON_CEILING = 2 * CAP
     one, two = pair
     run_ask(run_start(one, **LOUD))
@@ -325,7 +328,7 @@ def test_two_studies_that_charge_at_once_do_not_exceed_the_ceiling_together(sett
 
 
 def somebody_waits_for_us() -> bool:
-    """Whether another transaction waits for a lock that this one holds."""
+    """Return whether another transaction waits for a lock that this one holds."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
@@ -336,7 +339,7 @@ def somebody_waits_for_us() -> bool:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.exhaustive
 def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair: tuple[Study, Study]) -> None:
-    """Of two votes that open at the same moment one has to see the other's share, whichever is first."""
+    """If two votes open at the same moment, the second must see the share of the first."""
     if connection.vendor == "sqlite":
         pytest.skip("One transaction at a time writes at all.")
     settings.PERSON_CEILING = 1.1 * CAP

@@ -1,7 +1,7 @@
-"""Two worlds that differ in one person: while both release the same, all that is public is equal, and the rest is paid.
+"""In two worlds that differ in one person and release the same, public data are equal and differences are charged.
 
 Section 7 of the guarantee. The histories run through the real database, services and teachers; see
-:mod:`tests.accounting.forced`.
+:mod:`tests.accounting.forced`. "I" is the person who exists in only one of the worlds.
 """
 
 import ast
@@ -35,9 +35,8 @@ pytestmark = pytest.mark.django_db
 CONFIDENT = {"name": "confident_gnmax", "sigma": 10.0, "sigma_threshold": 14.0, "threshold": 2.0}
 QUIET = {"name": "gnmax", "sigma": 14.0}
 LNMAX = {"name": "lnmax", "gamma": 0.02}
-#: A run of each method: teachers with labels and with counts, every holder, gradient steps, steps over samples (in
-#: which everybody is drawn in each, so that a step tells all that is charged), tables of counts, synthetic rows, and
-#: steps after counts.
+#: A run of each method: teachers with labels and with counts, every holder, gradient steps, sampled steps (everybody is
+#: drawn in each, so one step reveals all that is charged), tables of counts, synthetic rows, and steps after counts.
 METHODS: dict[str, dict[str, Any]] = {
     "teachers": {},
     "counts of teachers": {"aggregator": {"name": "noisy_counts", "sigma": 10.0}},
@@ -46,7 +45,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-#: Those that share little with each other, for every suite.
+#: Methods that share little with each other, for every suite.
 DAILY = ("teachers", "table")
 
 
@@ -61,7 +60,7 @@ def script(text: str) -> list[Step]:
 
 
 def run_of(share: float = 0.5, then: str = "open; finish", /, **fields: Any) -> list[Step]:
-    """Return an approved run and what happens while it is under way, by default nothing."""
+    """Return an approved run and what happens while it is in progress, by default nothing."""
     return [("approve", share, fields), *script(then)]
 
 
@@ -79,7 +78,7 @@ def paid(history: list[Step], **fields: Any) -> tuple[World, World]:
     return ours, theirs
 
 
-#: What happens while a run of any method is under way.
+#: Events during a run of any method.
 TROUBLES = {
     "leaving": "open; attempt; i_withdraw; vote; vote; i_give AVERAGE; attempt; i_withdraw; i_give AVERAGE; finish; "
     "i_withdraw",
@@ -101,7 +100,7 @@ TROUBLES = {
     ],
 )
 def test_each_method_releases_nothing_about_one_holder_that_was_not_charged(fields: dict[str, Any]) -> None:
-    """A worker dies, I take a stricter level, leave, and return, each between what I say and its release."""
+    """A worker dies, I choose a stricter level, leave and return, each between my answer and its release."""
     then = (
         "open; attempt; crash True; i_give HIGH; vote; attempt; i_withdraw; vote; i_give AVERAGE; finish; draw_counts"
     )
@@ -171,7 +170,7 @@ def test_nothing_public_depends_on_one_holder_and_every_release_is_charged(name:
 
 DAILY_TROUBLE = ("leaving", "choices")
 
-#: Two runs are approved; workers get the messages about them, the newest first in the end.
+#: Two runs are approved. Workers get the messages about them, at the end the newest first.
 QUEUED = {
     "no room": "i_give LOW; approve 0.5 {}; open; finish; forget; i_give HIGH; approve 0.3 {}; work 3; "
     "approve 0.2 {'choices':{}}; work",
@@ -181,7 +180,7 @@ QUEUED = {
 
 @pytest.mark.parametrize("name", [pytest.param("no room", marks=pytest.mark.exhaustive), "leaving"])
 def test_the_order_of_two_runs_does_not_follow_from_one_holder(name: str) -> None:
-    """It decides up to which share of their caps everybody may be charged."""
+    """The order determines up to which share of their caps everybody may be charged."""
     ours, theirs = both(script(QUEUED[name]), chunks=2)
     assert differences(ours, theirs) == []
     used = [subject for subject, _purpose, kind, *_rest in ours.views[-1]["shares"] if kind == "settled"]
@@ -197,7 +196,7 @@ def test_the_order_of_two_runs_does_not_follow_from_one_holder(name: str) -> Non
     ],
 )
 def test_no_trouble_in_a_run_of_any_method_depends_on_one_holder(trouble: str, method: str) -> None:
-    """Another run follows with me, and before it one without me where I have left."""
+    """Afterwards, another run follows with me; if I have left, one without me comes before it."""
     fields = METHODS[method]
     later = run_of(0.2, **fields)
     without_me = later if trouble in ("leaving", "others") else []
@@ -216,7 +215,7 @@ def test_no_trouble_in_a_run_of_any_method_depends_on_one_holder(trouble: str, m
     ids=["teacher", "some teachers", "choices"],
 )
 def test_the_comparison_is_tight(fields: dict[str, Any]) -> None:
-    """My teacher says what I say, and my records near a query say one class: all that is charged tells something."""
+    """My teacher predicts my class, and my records near a query have one class, so every charge reveals something."""
     charges, charged = loss_and_charge(*both(run_of(1.0, **fields)))
     assert charges == pytest.approx(charged)
 
@@ -232,7 +231,7 @@ def test_missing_vote_does_not_reveal_the_only_holder_of_a_teacher() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("level", ["AVERAGE", "LOW"])
 def test_fate_of_others_does_not_reveal_the_only_holder_asked(level: str) -> None:
-    """A drawing of head counts charges me alone; people who join meanwhile are asked from the next batch on."""
+    """Drawing head counts charges only me. People who join in the meantime are asked from the next batch on."""
     history = run_of(0.5, "open; attempt; other_gives 0 LOW; draw_counts; vote; finish", choices={})
     paid(history, levels="-" * 12, my_level=level)
 
@@ -302,7 +301,7 @@ def test_nothing_public_follows_from_one_holder_in_any_history(rounds: list[Any]
 
 
 def plan_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Groups are as large as those who have something left."""
+    """Plan group sizes from people with remaining budget."""
 
     def counted(run: Run) -> list[tuple[str, str, float, int]]:
         snapshot = consent_snapshot(run.study)
@@ -314,7 +313,7 @@ def plan_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
 
 
 def partition_by_permutation(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Holders are shared out in turn."""
+    """Assign holders to teachers in turn."""
 
     def assign(plan: Any, holders: Any, group_of: Any, key: bytes, progress: Any) -> tuple[np.ndarray, np.ndarray]:
         order = np.random.default_rng(int.from_bytes(key[:4])).permutation(np.flatnonzero(group_of != LEFT_OUT))
@@ -327,7 +326,7 @@ def partition_by_permutation(patch: pytest.MonkeyPatch, world: World) -> None:
 
 
 def release_before_the_commit(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Results reach somebody while the transaction that charges for them can still fail."""
+    """Reveal results while the transaction that charges for them can still fail."""
     real = asking.batch_commit
 
     def commit(run: Run, released: Released, *rest: Any, **about: Any) -> None:
@@ -343,12 +342,12 @@ def count_without_charge(patch: pytest.MonkeyPatch, world: World) -> None:
 
 
 def attempt_kept(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Release what holders said, whoever has left since."""
+    """Release what holders answered, even if they have left since."""
     patch.setattr(questions, "attempt_renew", lambda run, people_now: None)
 
 
 def earlier_rounds_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Each round begins with all of the cap."""
+    """Let each round begin with the whole cap."""
     real, record = questions.participants, commits.release_record
     patch.setattr(questions, "account_balances", lambda study, holders: np.zeros(len(holders)))
 
@@ -361,7 +360,7 @@ def earlier_rounds_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
 
 
 def records_counted(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Every record of a person counts in full, and one of them is charged."""
+    """Count every record of a person in full, and charge one of them."""
     real = CountsQuestion.contributions
 
     def contributions(self: CountsQuestion, people: People, records: Records) -> Any:
@@ -374,7 +373,7 @@ def records_counted(patch: pytest.MonkeyPatch, world: World) -> None:
 
 
 def takes_part_without_room(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Whoever has less left than the run costs is charged, and drawn, all the same."""
+    """Charge and draw people whose remaining budget is less than the run costs."""
     real, record = SampledGradients.people, commits.release_record
 
     def people_of(self: SampledGradients, run: Run) -> People:
@@ -390,8 +389,8 @@ def takes_part_without_room(patch: pytest.MonkeyPatch, world: World) -> None:
 
 STAYS_AND_LEAVES = "open; attempt; i_withdraw; vote"
 DIES = "open; crash True; vote"
-#: Faults with a history in which the comparison finds each, one for everything that it checks; quick ones come first.
-#: `tests.faults` plants others in the code itself.
+#: Faults, each with a history in which the comparison finds it, one for each check; quick ones come first.
+#: `tests.faults` plants other faults in the code itself.
 PLANTS: list[tuple[Any, list[Step], str]] = [
     (count_without_charge, [("draw_counts",)], "but 0 was charged"),
     (release_before_the_commit, run_of(1.0, DIES, choices={"sigma": 20.0}), "was charged"),

@@ -1,4 +1,4 @@
-"""Budgets of privacy groups, against accounts that spend as much as they may in random histories."""
+"""Budgets of privacy groups, compared with accounts that spend as much as possible in random histories."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,7 +40,7 @@ class History:
         clock.days_pass(1)
         self.form = ConsentForm.objects.get(study=self.study)
         self.runs: dict[Any, ChargedRun] = {}
-        # Of each level somebody who decides once, or anew after each policy, or first some time later and then again.
+        # At each level, people who decide once, again after each policy, or first some time later and then again.
         names = [f"{level}-{kind}" for level in LEVELS for kind in ("once", "anew", "late")]
         holders_register(study=self.study, pseudonyms=names)
         self.holders = {holder.pseudonym: holder for holder in DataHolder.objects.filter(study=self.study)}
@@ -76,7 +76,7 @@ class History:
         )
 
     def run(self, *, by_teachers: bool = False, between: Iterator[Any] | None = None) -> None:
-        """A run of batches with things that happen between them; whoever is in a teacher pays as their group does."""
+        """Carry out a run in batches with events in between; people in a teacher pay like their group."""
         study, rng, subject = self.study, self.rng, uuid4()
         share = rng.uniform(0.05, 0.3)
         share_grant(study=study, subject=subject, purpose="run", share=share, acting_user=None)
@@ -116,7 +116,7 @@ class History:
         return {(each.level, each.epsilon): each for each in group_budgets(self.study, self.runs)}
 
     def most(self) -> dict[tuple[str, float], float]:
-        """The largest account of each promise."""
+        """Return the largest account of each promise."""
         snapshot = consent_snapshot(self.study)
         spent, most = balances(self.study).of(snapshot.holders), dict[tuple[str, float], float]()
         for promise, amount in zip(promises_of(snapshot), spent.tolist(), strict=True):
@@ -151,7 +151,7 @@ def test_no_account_lies_above_its_group_whatever_happens(seed: int, clock: Cloc
             assert most.keys() <= budgets.keys()
             for promise, amount in most.items():
                 assert amount <= budgets[promise].used * (1 + 1e-9), promise
-        # Shares stand on the promise of now; those of a larger ε before can have used more than all of it.
+        # Shares refer to current promises; an earlier, larger ε can have used more than all of it.
         for budget in budgets.values():
             parts = budget.share_used + budget.share_reserved + budget.share_left
             assert parts == pytest.approx(max(1.0, budget.share_used))

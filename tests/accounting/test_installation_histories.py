@@ -1,9 +1,9 @@
-"""Random histories of a whole installation, beside a computation that forgets nothing.
+"""Random histories of a whole installation, compared with a computation that forgets nothing.
 
-People are in several studies, by accounts of their own or of whoever answers for them. Ceilings are raised and lowered,
-staff come, go and are deleted, and backups are put back, also twice in a row, while some studies stay locked. Nobody is
-ever charged beyond what they were promised when they were charged, nor beyond the ceiling of that moment over all the
-studies of their account; who takes no part any more is charged nothing; and only planted faults are found.
+People are in several studies, through their own account or that of a person who answers for them. Ceilings are raised
+and lowered, staff come, leave and are deleted, and backups are restored, also twice in a row, while some studies stay
+locked. Nobody is ever charged beyond the promise at the time of the charge, or beyond the ceiling at that time over all
+studies of their account; people who withdrew are charged nothing; and only planted faults are found.
 """
 
 import random
@@ -52,14 +52,14 @@ STUDIES = ("one", "two", "three")
 PEOPLE = 5
 POLICIES = [(1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (2.0, 3.0, 4.0)]
 CEILINGS = [None, 0.1, 0.3, 0.7, 1.8]
-#: Who answers after a circumstance; nobody after the others.
+#: Who answers after a circumstance; after the others, nobody.
 ROLES = {"person": "person", "guardian": "guardian", "proxy": "proxy"}
 PAGES = ("members", "changes", "policies", "consent_forms", "circumstances", "disposals", "ledger", "committee")
 
 
 @dataclass
 class Policy:
-    """A policy as it was approved, and is there."""
+    """A policy as approved, and whether the database has it."""
 
     pk: int
     approved_at: Any
@@ -68,11 +68,11 @@ class Policy:
 
 @dataclass
 class Person:
-    """What really happened to one person in one study, whatever a database forgets.
+    """What really happened to one person in one study, even if a database has forgotten it.
 
-    ``consent`` is the last one that was given and not taken back: level, policy, form, role of whoever gave it, moment.
-    ``is_lost``: whether a consent of theirs was lost for good, so that nobody knows its promise any more.
-    ``is_erased``: whether they asked for erasure, and have not returned since.
+    ``consent`` is the last valid one: level, policy, form, role of the person who gave it, moment. ``is_lost``: whether
+    one of their consents was permanently lost, so that its promise is unknown. ``is_erased``: whether they requested
+    erasure, and have not returned since.
     """
 
     spent: float = 0.0
@@ -99,7 +99,7 @@ class Person:
 
 
 class Installation:
-    """Studies with their people, and beside them what really happened."""
+    """Studies with their people, and a record of what really happened."""
 
     def __init__(self, seed: int, settings: Any, folder: Path) -> None:
         self.random, self.settings, self.folder = random.Random(seed), settings, folder
@@ -123,7 +123,7 @@ class Installation:
             self.join()
         self.ceiling()
 
-    # What is there
+    # State
 
     def study(self, slug: str = "") -> Study:
         return Study.objects.get(slug=slug or self.random.choice(STUDIES))
@@ -144,7 +144,7 @@ class Installation:
         epsilons = {level: policy.epsilon(level) for level in Level.values}
         self.policies.setdefault(study.slug, []).append(Policy(policy.pk, policy.approval.approved_at, epsilons))
 
-    # What people do
+    # Actions of people
 
     def join(self) -> None:
         study, name = self.study(), f"P-{self.random.randrange(PEOPLE)}"
@@ -187,7 +187,7 @@ class Installation:
         person.consent = None
 
     def circumstance(self) -> None:
-        """Somebody else answers from now on, or nobody, or the person again."""
+        """Record that somebody else, nobody, or the person again answers from now on."""
         study, kind = self.study(), self.random.choice(["guardian", "guardian", "person", "proxy", "died"])
         found = self.holder(study)
         if found is None:
@@ -204,7 +204,7 @@ class Installation:
             person.circumstances.append((record.recorded_at, kind))
 
     def link(self) -> None:
-        """By an account of their own; by that of another person where somebody else answers; or by none any more."""
+        """Link the holder to the person's account, to that of somebody who answers for them, or to none."""
         found = self.holder(self.study())
         if found is None:
             return
@@ -216,7 +216,7 @@ class Installation:
         except ValidationError:
             self._count("an account decides for one holder of a study")
 
-    # What staff and administrators do
+    # Actions of staff and administrators
 
     def _hire(self) -> None:
         self.hired += 1
@@ -226,7 +226,7 @@ class Installation:
         self.staff.append(user.username)
 
     def staff_go(self) -> None:
-        """Somebody who has proposed, approved and recorded much is deleted or closed out; somebody new comes."""
+        """Delete or deactivate somebody who has proposed, approved and recorded much; somebody new replaces them."""
         user = User.objects.get(username=self.staff[0])
         if self.random.random() < 0.7:
             self.delete(user)
@@ -236,7 +236,7 @@ class Installation:
         self._hire()
 
     def delete(self, user: User) -> None:
-        """Delete an account, whose roles somebody else has; what it proposed and recorded stays."""
+        """Delete an account whose roles somebody else has; its proposals and records remain."""
         for membership in Membership.objects.filter(user=user):
             membership_remove(membership=membership, acting_user=None)
         user.delete()
@@ -271,7 +271,7 @@ class Installation:
         self.settings.PERSON_CEILING = self.random.choice(CEILINGS)
 
     def end(self) -> None:
-        """The last day of a study's records is over."""
+        """Let the last day of a study's records pass."""
         if self.random.random() < 0.1:
             study = self.study()
             if not study.is_closed and not missing_rows(study):
@@ -280,7 +280,7 @@ class Installation:
                 self.ends_carry_out()
 
     def ends_carry_out(self) -> None:
-        """As beat does."""
+        """End studies that are due, as beat does."""
         for study in studies_over():
             linked = study.holders.filter(user__isnull=False).values_list("user", "pseudonym")
             kept = self.settings.PERSON_CEILING is not None
@@ -331,7 +331,7 @@ class Installation:
         place = self.random.randrange(len(self.backups))
         restore(self.backups[place])
         self._count("restored")
-        # What came after it is no backup of this past any more, but may be put back all the same.
+        # Later backups do not belong to this history any more, but may still be restored.
         for study in Study.objects.all():
             there = set(study.epsilon_policies.values_list("pk", "approval__approved_at"))
             self.policies[study.slug] = [
@@ -348,7 +348,7 @@ class Installation:
                 lost_policy = policy not in {each.pk for each in self.policies[slug]}
                 if lost_policy or not study.consent_forms.filter(pk=form, published_at__lte=at).exists():
                     person.consent, person.is_lost = None, True
-        # Whoever administers the installation looks who may do what.
+        # An administrator of the installation reviews who may do what.
         for user in User.objects.filter(username__in=self.gone):
             self.delete(user)
         accounts_review(acting_user=self.olga)
@@ -374,10 +374,10 @@ class Installation:
         for _ in range(steps):
             self.random.choice(acts)()
 
-    # What must be so
+    # Invariants
 
     def check(self) -> None:
-        """Verification finds nothing, and every account stands at its truth or above it."""
+        """Check that verification finds nothing, and that every account is at least its true value."""
         assert [fault for check in installation_checks() for fault in check.faults()] == []
         for study in Study.objects.all():
             if missing_rows(study):
@@ -394,7 +394,7 @@ class Installation:
                 )
 
     def look(self) -> None:
-        """Pages name those who acted, also where their accounts are gone."""
+        """Check that pages name the people who acted, even if their accounts were deleted."""
         client = as_(self.olga)
         for study in Study.objects.all():
             for page in PAGES:

@@ -1,8 +1,8 @@
-"""Random histories of a study, against books that know nothing of shares, groups or files.
+"""Random histories of a study, compared with books that do not use shares, groups or files.
 
-The books are kept per holder: in how many teachers they are, what these weigh, what every query and label of every
-batch therefore costs them by its closed form, and what they were promised when each vote began. Nobody may ever have
-spent more than the public share of that promise, whatever happened between, before and beside it. Runs of the other
+For each holder, the books record in how many teachers they are, the weights of these, what every query and label of
+every batch therefore costs them in closed form, and what they were promised when each vote began. Nobody may ever have
+spent more than the public share of that promise, for any events before, during and after the vote. Runs of the other
 methods are in :mod:`tests.accounting.test_forced_transcripts`.
 """
 
@@ -52,20 +52,20 @@ from training.verification import release_faults
 pytestmark = pytest.mark.django_db
 
 HOLDERS = 15
-#: Who owns records in each of the two private datasets: some in both.
+#: Owners of records in each of the two private datasets; some are in both.
 OWNERS = {"first": range(0, 11), "second": range(6, HOLDERS)}
-#: How each holder decides at first; the others (-) are asked later, if at all.
+#: Each holder's first decision; the others (-) are asked later, if at all.
 LETTERS = "HALHAL-HALLL-A-"
 POINTS = 24
 DELTA = 1e-4
-#: An example that fails is reported as it was found: to make it smaller would take minutes.
+#: A failing example is reported as found, because shrinking it would take minutes.
 PHASES = (Phase.generate,)
 EPSILONS = [(1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (1.5, 2.0, 4.0), (0.9, 2.5, 2.6)]
 
 
 @cache
 def cap(epsilon: float) -> float:
-    """The μ² at which δ(ε) is DELTA: Dong, Roth and Su 2022, Corollary 2.13."""
+    """Return the μ² at which δ(ε) is DELTA: Dong, Roth and Su 2022, Corollary 2.13."""
 
     def excess(mu: float) -> float:
         return norm.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2) - DELTA
@@ -74,7 +74,7 @@ def cap(epsilon: float) -> float:
 
 
 def cost(aggregator: dict[str, Any], moved: float, queries: int, labels: int) -> float:
-    """μ² of a batch for a holder whose teachers weigh ``moved`` together."""
+    """Return the μ² of a batch for a holder whose teachers have a total weight of ``moved``."""
     if aggregator["name"] == "lnmax":
         pure = 2 * aggregator["gamma"] * moved
         return labels * (2 * norm.ppf(1 / (1 + math.exp(-pure)))) ** 2
@@ -84,7 +84,7 @@ def cost(aggregator: dict[str, Any], moved: float, queries: int, labels: int) ->
 
 @dataclass
 class Poll:
-    """A run whose vote has begun: what each member's teachers weigh, and what may be spent by then."""
+    """A run whose vote has begun: the weight of each member's teachers, and what may be spent by then."""
 
     moved: dict[int, float]
     limits: dict[int, float]
@@ -93,7 +93,7 @@ class Poll:
 
 @dataclass
 class Books:
-    """Record of what every holder agreed to, and what every release cost them."""
+    """A record of what every holder agreed to, and what every release cost them."""
 
     policies: list[tuple[Any, dict[str, float]]] = field(default_factory=list)
     events: dict[int, tuple[str, Any]] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Books:
     seen: Counter[str] = field(default_factory=Counter)
 
     def promise(self, holder: int, now: Any) -> float:
-        """ε of a holder: what their level had when they decided, or less since (rule 5)."""
+        """Return a holder's ε: that of their level when they decided, or a smaller one since (rule 5)."""
         level, at = self.events[holder]
         agreed = [levels[level] for since, levels in self.policies if since <= at][-1]
         later = [levels[level] for since, levels in self.policies if at < since <= now]
@@ -149,14 +149,14 @@ troubles = st.one_of(
     st.tuples(st.just("cancel"), st.integers(0, 3)),
     st.just(("count",)),
 )
-#: One after the other, so that examples of few steps already let runs vote beside each other.
+#: One after the other, so that runs vote alternately even in examples of few steps.
 rounds = st.tuples(
     approvals, advances, approvals, decisions, advances, troubles, decisions, advances, st.one_of(decisions, troubles)
 )
 
 
 class Site:
-    """The application and the books, side by side."""
+    """The application and the books."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -179,7 +179,7 @@ class Site:
             assert list(release_faults(run)) == []
 
     def compare(self) -> None:
-        """Do the accounts say what the books say, and do shares never exceed 1?"""
+        """Check that accounts and books agree, and that shares never exceed 1."""
         now = balances(self.study)
         found = {holder: spent for holder, spent in zip(now.holders.tolist(), now.spent.tolist(), strict=True) if spent}
         assert found == pytest.approx({holder: spent for holder, spent in self.books.spent.items() if spent}, rel=1e-9)
@@ -192,7 +192,7 @@ class Site:
                     "charged more than the group's public charge"
                 )
 
-    # What holders and the committee do
+    # Actions of holders and the committee
 
     def give(self, place: int, level: str) -> None:
         form = selectors.consent_form_in_force(self.study)
@@ -213,14 +213,14 @@ class Site:
         start = self.clock.now() + timedelta(days=days) if days else None
         factories.policy_approve(self.study, *epsilons, effective_from=start)
         effective = self.study.epsilon_policies.order_by("-version").first().approval.effective_from
-        # The newest takes the place of those that were to come from its date on.
+        # The newest replaces those that were due to start on or after its date.
         self.books.policies = [each for each in self.books.policies if each[0] < effective]
         self.books.policies.append((effective, dict(zip(Level.values, epsilons, strict=True))))
 
     def days(self, days: int) -> None:
         self.clock.days_pass(days)
 
-    # What operators and workers do
+    # Actions of operators and workers
 
     def approve(self, proposal: dict[str, Any], share: float) -> None:
         fields = {"teachers": 4, "learner_parameters": {}, **proposal}
@@ -285,7 +285,7 @@ class Site:
                 self._look(run)
 
     def _open(self, place: int) -> Run | None:
-        """The run that has waited the longest but for ``place`` others."""
+        """Return the run that has waited the longest, after skipping ``place`` others."""
         running = self._running()
         return running[min(place, len(running) - 1)] if running else None
 
@@ -295,7 +295,7 @@ class Site:
         return [run for run in self.runs if not run.has_ended]
 
     def _work(self, run: Run) -> None:
-        """Do what a worker does between two looks at the row."""
+        """Do what a worker does between two reads of the row."""
         if run.status == Run.Status.PREPARING:
             for chunk in run.chunks.all():
                 advance.chunk_train(chunk.pk)
@@ -307,7 +307,7 @@ class Site:
             runs.run_fail(run.pk, str(error))
 
     def _look(self, run: Run) -> None:
-        """Keep the books of what has just been committed."""
+        """Record in the books what has just been committed."""
         run.refresh_from_db()
         if run.status == Run.Status.ASKING and run.pk not in self.books.polls:
             self._begin(run)
@@ -323,7 +323,7 @@ class Site:
             self.books.seen[run.status] += 1
 
     def _begin(self, run: Run) -> None:
-        """Holders with the number of teachers, the group by the plan's own words, and what was promised to them."""
+        """Record holders with the number of teachers, their group according to the plan, and their promise."""
         assignment = arrays_load(run.assignment)
         members = Counter(assignment["holder"].tolist())
         group_of = dict(zip(assignment["holder"].tolist(), assignment["group"].tolist(), strict=True))
@@ -336,14 +336,14 @@ class Site:
         )
 
     def _released(self, run: Run, batch: Batch) -> None:
-        """Everybody in a teacher of a group that votes pays, heard or not."""
+        """Charge everybody in a teacher of a voting group, even if the teacher is silenced."""
         poll, content = self.books.polls[run.pk], Release.objects.get(run=run.pk, batch=batch.index).content
         assignment = arrays_load(run.assignment)
         group_of = dict(zip(assignment["holder"].tolist(), assignment["group"].tolist(), strict=True))
         for holder, moved in poll.moved.items():
             if content["charges"][group_of[holder]]:
                 due = cost(run.plan["aggregator"], moved, batch.size, batch.labels)
-                # What head counts cost beside the vote had a share of its own.
+                # The cost of head counts has a separate share.
                 limit = poll.limits[holder] + 0.01 * self.books.seen["counted"] * cap(4.0)
                 self.books.charge(holder, due, limit)
             else:
@@ -352,7 +352,7 @@ class Site:
 
 
 def study_of_two_datasets() -> Study:
-    """Nobody has decided anything yet."""
+    """Return a study in which nobody has decided yet."""
     study = factories.study_open("random", delta=DELTA, retain_votes=True)
     for name, owners in OWNERS.items():
         names = [f"p-{place:02}" for place in (*owners, owners[-1], owners[-1])]

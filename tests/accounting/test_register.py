@@ -1,4 +1,4 @@
-"""The release register and the accounts that follow from it: charged together, or not at all."""
+"""The release register and the accounts that depend on it are charged together, or not at all."""
 
 import json
 import os
@@ -125,7 +125,7 @@ def test_a_release_that_charges_nobody_leaves_the_accounts_alone(study: Study) -
 
 
 def test_equal_charges_do_not_have_equal_digests(study: Study) -> None:
-    """Otherwise guesses of who was charged could be checked against the register."""
+    """Otherwise guesses of who was charged could be compared with the register."""
     digests = {charge(study, ids(study), np.full(9, 0.001)).charges_digest for _ in range(3)}
     assert len(digests) == 3
     arrays = arrays_load(AccountBook.objects.get(study=study).artifact)
@@ -232,7 +232,7 @@ def test_ten_sampled_runs_have_their_slack_and_no_eleventh(study: Study, monkeyp
 @pytest.mark.django_db(transaction=True)
 def test_old_files_that_nothing_names_are_deleted_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_with_consents("sweep")
-    arrays_delete_folder(f"accounts/{study.pk}")  # of a test that was rolled back, whose study had the same number
+    arrays_delete_folder(f"accounts/{study.pk}")  # of a rolled-back test whose study had the same id
     share_charge(study, 0.25)
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         share_charge(study, 0.25)

@@ -1,4 +1,4 @@
-"""Restores of real backups: what a person was promised and charged still holds, whatever the database forgets.
+"""Restoring real backups: promises and charges remain valid, even if the database has forgotten them.
 
 Random histories of several studies are in :mod:`tests.accounting.test_installation_histories`.
 """
@@ -56,7 +56,7 @@ def choose(holder: DataHolder, level: str) -> None:
 
 @pytest.mark.exhaustive
 def test_promises_hold_after_the_journal_lost_decisions(tmp_path: Path) -> None:
-    """After the backup, people consent for the first time or raise their level, which nothing remembers later."""
+    """After the backup, people consent for the first time or raise their level, and no record of this remains."""
     study, spent = study_open("drill"), Counter[str]()
     for number in range(3):
         choose(holder_create(study, f"P-{number}"), Level.HIGH)
@@ -118,7 +118,7 @@ def test_a_withdrawal_counts_though_the_form_that_was_read_is_lost(tmp_path: Pat
 
 @pytest.mark.exhaustive
 def test_a_consent_counts_no_more_after_a_stricter_one_that_cannot_be_recorded(tmp_path: Path) -> None:
-    """Its policy was lost. A decision made since the restore is kept."""
+    """Its policy was lost. A decision made after the restore is kept."""
     study = study_open("drill")
     holder, other = (holder_create(study, name) for name in ("P-1", "P-2"))
     for each in (holder, other):
@@ -149,7 +149,7 @@ def test_a_consent_counts_no_more_after_a_stricter_one_that_cannot_be_recorded(t
 
 @pytest.mark.exhaustive
 def test_a_policy_that_a_backup_forgot_counts_for_the_ceiling_at_once_and_for_good(tmp_path, settings) -> None:
-    """What the person was charged under it must fit, though the study is locked, or has another policy since."""
+    """The person's charges under it must fit, even if the study is locked or has had another policy since."""
     one, two = study_open("one"), study_open("two")
     caps = {epsilon: float(caps_of(epsilon, one.delta)) for epsilon in (3.0, 6.0)}
     settings.PERSON_CEILING = caps[6.0] + caps[3.0] / 2

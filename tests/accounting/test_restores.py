@@ -146,7 +146,7 @@ def test_rows_after_a_restore_do_not_hide_lost_ones() -> None:
     ],
 )
 def test_a_loss_in_the_middle_of_a_run_is_charged_and_ends_it(fields: dict[str, Any]) -> None:
-    """All of it was released under a share that the backup knows as granted: the journal says of no other."""
+    """Everything was released under a share granted in the backup, and the journal contains no other."""
     study = study_with_table()
     run = run_start(study, share=0.25, **fields)
     backup_before = backup_of(study)
@@ -182,7 +182,7 @@ def test_rests_of_earlier_shares_count_as_spent_after_a_restore() -> None:
     share_charge(study, 0.25)
     charged = balances(study)
     restore(study, backup)
-    share_settle(study=study, subject=held)  # whatever ends meanwhile does not change what the journal says
+    share_settle(study=study, subject=held)  # runs that end in the meantime do not change what the journal says
     settle(study)
     assert (account_balances(study, charged.holders) >= charged.spent * (1 - 1e-12)).all()
 

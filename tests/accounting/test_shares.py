@@ -1,4 +1,4 @@
-"""Shares of every cap: given, opened, settled, and never more than 1 together."""
+"""Shares of every cap are granted and opened, and never add up to more than 1."""
 
 from collections import Counter
 from uuid import UUID, uuid4

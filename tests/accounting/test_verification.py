@@ -1,4 +1,4 @@
-"""``manage.py verify_ledger``: what is changed in database or storage behind the site's back is found and named."""
+"""``manage.py verify_ledger`` finds and names everything that was changed in database or storage without the site."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -43,9 +43,9 @@ QUIET = {"aggregator": {"name": "gnmax", "sigma": 40.0}, "teachers": 4}
 
 @built_once
 def study_with_history() -> Study:
-    """Two of every form, policy and approval, a withdrawal, drawn head counts and a run; the votes are kept."""
+    """Return a study with two of every form, policy and approval, a withdrawal, head counts, and a run with votes."""
 
-    # Enough of each promise for a teacher, whatever the noise.
+    # Enough people at each promise for a teacher, for any noise.
     class Enough:
         def rounded_normal(self, scale: float, shape: int) -> np.ndarray:
             return np.full(shape, 10)
@@ -62,26 +62,26 @@ def study_with_history() -> Study:
 
 @pytest.fixture
 def study(db: None) -> Study:
-    """A study seen by an intruder who has removed the triggers."""
+    """Return a study for an intruder who has removed the triggers."""
     study = study_with_history()
     triggers_remove(connection)
     return study
 
 
 def rows_of(model: type[Chained]) -> models.QuerySet:
-    """Rows that can be changed."""
+    """Return rows that can be changed."""
     return models.QuerySet(model).order_by("sequence")
 
 
 def tables_with_rows() -> list[type[Chained]]:
-    """The chained tables that the study has filled: at least those of consent and accounts."""
+    """Return the chained tables that contain rows of the study: at least those of consent and accounts."""
     tables = [model for model in chained_models() if rows_of(model).exists()]
     assert {ConsentForm, EpsilonPolicy, EpsilonPolicyApproval, ConsentEvent, Release, ShareRecord} <= set(tables)
     return tables
 
 
 def verify(*options: str) -> list[str]:
-    """The faults that the command reports; its exit status agrees with them."""
+    """Return the faults that the command reports, after checking its exit status."""
     report = io.StringIO()
     try:
         call_command("verify_ledger", *options, stdout=report)
@@ -108,8 +108,8 @@ def test_untouched_records_are_whole_and_the_report_says_so(study: Study) -> Non
 
 
 def another(field: models.Field, value: Any) -> Any:
-    """A value that the column may hold and does not."""
-    if field.choices and field.model is not ShareRecord:  # one that ended has a row of every kind already
+    """Return another value that the column may contain."""
+    if field.choices and field.model is not ShareRecord:  # a study that has ended has a row of every kind already
         return next(choice for choice, _ in field.choices if choice != value)
     if isinstance(field, models.JSONField):
         return {"changed": 1}
@@ -137,7 +137,7 @@ def another(field: models.Field, value: Any) -> Any:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Context that undoes what happens in it."""
+    """Undo what happens in this context."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)
@@ -185,7 +185,7 @@ def test_a_removed_row_is_found_wherever_it_was(study: Study) -> None:
                 HeadCount.objects.all().delete()
                 rows_of(model).filter(pk=row.pk)._raw_delete("default")
                 faults = list(model.chain_faults(study.pk))
-                # The row is put back before the end, when references are checked.
+                # The row is restored before the end of the transaction, when references are checked.
                 models.QuerySet(model).bulk_create([row])
             assert any("missing" in fault or "removed" in fault for fault in faults), row
     for model in (AccountBook, HeadCount):
@@ -236,7 +236,7 @@ def test_a_hash_noted_outside_proves_that_a_whole_old_state_was_put_back(study: 
 
 
 def rewrite(name: str, **arrays: np.ndarray) -> None:
-    """Another content under the same name."""
+    """Write other content under the same name."""
     arrays_save(name, **{**arrays_load(name), **arrays})
 
 
@@ -245,7 +245,7 @@ def charges_name() -> str:
 
 
 def spare_one(name: str) -> None:
-    """Somebody was charged less than is written elsewhere."""
+    """Charge somebody less than other records say."""
     spent = arrays_load(name)["spent"]
     spent[0] *= 1 - 1e-6
     rewrite(name, spent=spent)
@@ -294,7 +294,7 @@ def plan_update(change: Callable[[dict], object]) -> None:
 
 
 def shares_forge() -> None:
-    """All of every cap is given away, twice."""
+    """Grant all of every cap, twice."""
     rows_of(ShareRecord).filter(kind="settled")._raw_delete("default")
     rows_of(ShareRecord).filter(kind="granted").update(share=1.0)
 
@@ -371,7 +371,7 @@ def first_round() -> Round:
 
 
 # Not covered without --replay: Batch.attempt, the name of a file that only a replay reads. Not covered at all: when a
-# round was opened, and what an operator states of where public data come from (Dataset.provenance).
+# round was opened, and an operator's statement of where public data come from (Dataset.provenance).
 ASKED_FORGERIES: list[tuple[Callable[[], object], str]] = [
     (lambda: Query.objects.filter(row=3).update(counts=[1, 2, 3]), "differ from the released ones"),
     (lambda: Query.objects.filter(row=3).update(counts=None), "cannot be checked"),

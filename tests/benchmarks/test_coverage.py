@@ -1,4 +1,4 @@
-"""Every interval that is shown holds as often as it says, 1,000 times drawn; see `benchmarks.coverage`."""
+"""Every interval that is shown has its stated coverage in 1,000 draws; see `benchmarks.coverage`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reproduction of the papers' tables: registry, resuming, text, the documents, and votes made for the test."""
+"""Reproducing the papers' tables: registry, resuming, texts, documents, and votes made for the test."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ from benchmarks.reproduce.votes import Votes, printed_votes
 
 @pytest.fixture
 def votes() -> Votes:
-    """Points on which between 60 and 100 % of 250 teachers agree."""
+    """Return points on which between 60 and 100 % of 250 teachers agree."""
     random = np.random.default_rng(3)
     truth = random.integers(0, 3, 3_000)
     agree = random.integers(150, 251, 3_000)
@@ -47,7 +47,7 @@ def test_votes_are_those_of_all_teachers_on_all_public_records(name: str, divisi
     votes = printed_votes(name, division)
     assert votes.counts.shape == (SIZES[votes.name][1], votes.classes)
     assert (votes.counts.sum(axis=1) == (110 if name == WEAKER else 250)).all()
-    if votes.name == "mnist":  # right as often as docs/reproduction.md says
+    if votes.name == "mnist":  # as accurate as docs/reproduction.md says
         right = (votes.counts[np.arange(len(votes.truth)), votes.truth] / votes.counts.sum(axis=1)).mean()
         assert round(100 * right, 1) == (89.0 if name == WEAKER else 92.5)
 

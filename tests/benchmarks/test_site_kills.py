@@ -1,4 +1,4 @@
-"""A hub, its sites and their network are killed at random, behind a proxy and TLS: accounts stay right, runs end."""
+"""A hub, its sites and their network are killed at random behind a proxy: accounts stay correct, and runs end."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
     pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed"),
 ]
-#: So many strikes; `benchmarks.site_kills` has made a hundred.
+#: Number of kills; `benchmarks.site_kills` has made a hundred.
 STRIKES = int(os.environ.get("IPATE_SITE_KILLS", "6"))
 
 

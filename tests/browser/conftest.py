@@ -1,4 +1,4 @@
-"""A real Chromium in front of the real site. Skipped where it is missing, unless IPATE_REQUIRE_SERVICES=1."""
+"""A real Chromium in front of the real site. Skipped if it is missing, unless IPATE_REQUIRE_SERVICES=1."""
 
 import os
 import shutil
@@ -24,11 +24,11 @@ SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 SCROLLERS = """() => [...document.querySelectorAll("body *:not(textarea, select)")].filter((each) =>
   each.scrollWidth > each.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(each).overflowX)
 ).map((each) => each.outerHTML.slice(0, 200))"""
-#: A page or a worker is done within this time, in milliseconds, on a busy machine, too.
+#: Time limit for a page or a worker in milliseconds, also on a busy machine.
 TIMEOUT = 120_000
 
-#: With JavaScript, and at night without, on a window of each size: the harder one where no script helps. With
-#: JavaScript on a phone test_every_page.py opens every page.
+#: With JavaScript, and at night without it, on a window of each size; the harder case is the one without scripts.
+#: test_every_page.py opens every page with JavaScript on a phone.
 each_way = pytest.mark.parametrize(
     ("size", "javascript"),
     [("desktop", True), pytest.param("phone", False, marks=pytest.mark.exhaustive)],
@@ -39,13 +39,13 @@ each_language = pytest.mark.parametrize("language", ["en", "de"])
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    # The shell is the same engine without the rest of the browser, and takes half of its time.
+    # The shell is the same engine without the rest of the browser, and takes half the time.
     path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if path is None:
         if os.environ.get("IPATE_REQUIRE_SERVICES") == "1":
             pytest.fail("Chromium is missing and IPATE_REQUIRE_SERVICES=1 wants it: install the package “chromium”.")
         pytest.skip("Chromium is not installed")
-    # Playwright runs an event loop in this thread; Django would take every query in a test for a mistake.
+    # Playwright runs an event loop in this thread, so Django would report every query in a test as an error.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
@@ -55,7 +55,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Site:
-    """One person's browser on the site: it finds pages, signs in, and minds what a page must not do."""
+    """One person's browser on the site, which finds pages, signs in, and checks for forbidden things."""
 
     def __init__(self, page: Page, address: str, javascript: bool) -> None:
         self.page = page
@@ -67,7 +67,7 @@ class Site:
         page.on("console", self._on_console)
 
     def _on_console(self, message) -> None:
-        # Chromium reports each answer of 400 and more here; a form with a mistake is answered with 422 on purpose.
+        # Chromium reports each response of 400 and more here; the response to an incorrect form is 422 on purpose.
         if message.type == "error" and "the server responded with a status of 422" not in message.text:
             self.complaints.append(message.text)
 
@@ -82,43 +82,43 @@ class Site:
         self.page.get_by_role("button", name="Sign out").wait_for()
 
     def speak(self, language: str) -> None:
-        """Have the next pages in this language."""
+        """Show the next pages in this language."""
         self.page.context.add_cookies([{"name": "django_language", "value": language, "url": self.address}])
 
     def press(self, *names: str) -> None:
-        """Press the buttons or follow the links called ``names`` on the page proper, one after the other."""
+        """Press the buttons or follow the links called ``names`` in the page's main content, one after the other."""
         main = self.page.get_by_role("main")
         for name in names:
             main.get_by_role("button", name=name).or_(main.get_by_role("link", name=name)).first.click()
 
     def saved(self, name: str) -> tuple[str, Path]:
-        """Name and place of the file that ``name`` downloads."""
+        """Return name and path of the file that ``name`` downloads."""
         with self.page.expect_download() as download:
             self.press(name)
         return download.value.suggested_filename, download.value.path()
 
     def says(self, text: str) -> None:
-        """Wait until the page says ``text``, and has its styles and scripts."""
+        """Wait until the page says ``text`` and has loaded its styles and scripts."""
         self.page.get_by_role("main").get_by_text(text).first.wait_for()
         self.page.wait_for_load_state()
 
     def is_in_order(self) -> None:
-        """No accessibility violation, nothing wider than the screen, no script or security complaint.
+        """Check for accessibility violations, parts wider than the screen, and script or security errors.
 
-        axe itself needs JavaScript: where it is off, the last two alone.
+        axe itself needs JavaScript, so only the last two are checked without it.
         """
         self.fits()
         if not self.javascript:
             return
-        self.page.locator(".htmx-request").wait_for(state="detached")  # what waits for an answer is pale
+        self.page.locator(".htmx-request").wait_for(state="detached")  # parts that wait for a response are pale
         self.has_no_violations()
 
     def has_no_violations(self, *rules: str) -> None:
-        """No violation of these rules of axe, or of all."""
+        """Check that no rule of axe, or none of these rules, is violated."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE_SCRIPT)
-        # Style sheets and media are not loaded beforehand: this serves rules about sound, and one that is off.
-        # The size of targets is new in WCAG 2.2, so axe does not check it unless asked.
+        # Styles and media are not preloaded, because only disabled rules and those about sound need that. The size of
+        # targets is new in WCAG 2.2, so axe checks it only on request.
         options = {"resultTypes": ["violations"], "preload": False, "rules": {"target-size": {"enabled": True}}}
         options |= {"runOnly": rules} if rules else {}
         run = "async options => ({ violations: (await axe.run(options)).violations })"
@@ -126,7 +126,7 @@ class Site:
         assert result.violations_count == 0, result.generate_report()
 
     def wait_for(self, condition: str) -> None:
-        """Wait until a JavaScript expression is true, at most ten seconds.
+        """Wait until a JavaScript expression is true, for at most ten seconds.
 
         Playwright's own wait calls ``eval``, which the site's content security policy forbids.
         """
@@ -150,14 +150,14 @@ class Site:
         assert self.complaints == []
 
     def scrolls_nowhere(self) -> None:
-        """Nothing on the page scrolls sideways, except fields."""
+        """Check that nothing on the page scrolls sideways, except fields."""
         wide = self.page.evaluate(SCROLLERS)
         assert wide == [], f"{self.page.url}: {wide}"
 
 
 @pytest.fixture
 def visit(chromium: Browser, live_server: LiveServer) -> Iterator[Callable[..., Site]]:
-    """``visit(size="phone", javascript=False, person="olga")``: a new person's browser, signed in by the name."""
+    """Open a new person's browser, signed in by name: ``visit(size="phone", javascript=False, person="olga")``."""
     contexts: list[BrowserContext] = []
 
     def visit(
@@ -169,7 +169,7 @@ def visit(chromium: Browser, live_server: LiveServer) -> Iterator[Callable[..., 
             java_script_enabled=javascript,
             color_scheme=scheme,
             locale=language,
-            reduced_motion="reduce",  # colours are those that last
+            reduced_motion="reduce",  # colours after transitions have ended
         )
         contexts.append(context)
         site = Site(context.new_page(), live_server.url, javascript)
@@ -184,7 +184,7 @@ def visit(chromium: Browser, live_server: LiveServer) -> Iterator[Callable[..., 
 
 @pytest.fixture
 def path() -> str:
-    """The path of the link of P-1 in an open study."""
+    """Return the path of P-1's link in an open study."""
     study = factories.study_open(title="Reading digits")
     (issued,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
     return reverse("open_link", args=[issued.code])

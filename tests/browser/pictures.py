@@ -1,6 +1,6 @@
-"""Pictures of the main paths for docs/screenshots, taken in a real browser: ``make pictures``.
+"""Screenshots of the main paths for docs/screenshots, taken in a real browser: ``make pictures``.
 
-Not part of the suite. Each picture is quantised to few colours, so that it takes little space.
+This is not part of the suite. The number of colours is reduced, so that each picture takes little space.
 """
 
 import io
@@ -39,14 +39,14 @@ MORE = {
     "en": TEXTS["en"] + "\n\nNew: we also learn to read **numbers on letters**.",
     "de": TEXTS["de"] + "\n\nNeu: Wir lernen auch, **Zahlen auf Briefen** zu lesen.",
 }
-#: Name of the size → device, and size of text in percent.
+#: Name of the size → device, and size of text in per cent.
 SIZES = {"desktop": ("desktop", 100), "phone": ("phone", 100), "phone-200": ("phone", 200)}
 WAYS = [(language, size) for language in ("en", "de") for size in SIZES]
 
 
 @pytest.fixture
 def study() -> Study:
-    """A study with people who take part, a run, and proposals that wait."""
+    """Return a study with participants, a run, and pending proposals."""
     study = study_with_table(
         "digits",
         title="Reading handwriting",
@@ -75,7 +75,7 @@ def study() -> Study:
 
 @pytest.fixture
 def shoot(visit: Callable[..., Site]) -> Callable[..., None]:
-    """``shoot(name, who, path, size, language, part=…, before=…)``: one picture."""
+    """Take one picture: ``shoot(name, who, path, size, language, part=…, before=…)``."""
     sites: dict[tuple[str, str], Site] = {}
 
     def shoot(
@@ -103,7 +103,7 @@ def shoot(visit: Callable[..., Site]) -> Callable[..., None]:
 
 
 def picture_save(name: str, page: Page, part: Locator) -> None:
-    """Save what a part of a page shows, at most ``TALLEST`` pixels of it, in few colours."""
+    """Save a picture of a part of a page, at most ``TALLEST`` pixels high, with few colours."""
     usual = page.viewport_size
     height = min(math.ceil(part.bounding_box()["height"]), TALLEST)
     page.set_viewport_size({"width": usual["width"], "height": height})
@@ -174,7 +174,7 @@ def test_architecture() -> None:
 
 
 def test_front_of_the_readme(visit: Callable[..., Site]) -> None:
-    """A person's choice, the teachers of 1,300 people in their privacy groups, and the model, side by side."""
+    """A person's choice, the teachers of 1,300 people in their privacy groups, and the model, next to each other."""
     users, _ = people()
     for name in ("holder", "operator"):
         users[name].set_password(factories.PASSWORD)

@@ -1,4 +1,4 @@
-"""What groups have used, as an operator watches it in a real browser while a run spends; passkeys and idle staff."""
+"""Used budgets of groups in a real browser while a run spends; passkeys and idle staff."""
 
 import math
 import re
@@ -20,7 +20,7 @@ from training.services.advance import run_advance
 
 pytestmark = [pytest.mark.browser, pytest.mark.exhaustive, pytest.mark.django_db(transaction=True)]
 
-#: Costs little enough for several batches.
+#: They cost so little that several batches are possible.
 RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
 LEVELS = {"HIGH": 1.0, "AVERAGE": 2.0, "LOW": 3.0}
 
@@ -31,7 +31,7 @@ def study() -> Study:
 
 
 def shares_recomputed(study: Study) -> list[float]:
-    """Used part of each group's cap in per cent, from the charges in the register alone; each level is a group."""
+    """Return the used part of each group's cap in per cent, from the charges in the register; each level is a group."""
     used = dict.fromkeys(LEVELS, 0.0)
     for run, content in Release.objects.filter(study=study, charge__gt=0).values_list("run", "content"):
         promises = Run.objects.get(pk=run).plan["promises"]
@@ -75,7 +75,7 @@ def test_a_passkey_is_added_asked_for_and_signs_in_alone(visit: Any) -> None:
     user = factories.user_create("olga")
     EmailAddress.objects.create(user=user, email="olga@example.org", verified=True, primary=True)
     site = visit()
-    site.address = site.address.replace("127.0.0.1", "localhost")  # an address in digits has no keys
+    site.address = site.address.replace("127.0.0.1", "localhost")  # an address that is a number has no passkeys
     page = site.page
     tools = page.context.new_cdp_session(page)
     tools.send("WebAuthn.enable")

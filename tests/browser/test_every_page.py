@@ -1,7 +1,7 @@
-"""Every page of the site: accessible in light and in dark colours; nothing on it scrolls sideways on a phone.
+"""Every page is accessible in light and dark colours, and nothing on it scrolls sideways on a phone.
 
-In German, whose words are the longer ones; the other tests of this folder read English. The tour of all pages is for
-the night; those that people decide on are looked at each time.
+Pages are in German, which has longer words; the other tests of this folder use English. The tour of all pages runs at
+night, and pages for decisions are checked each time.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
 class Tour:
-    """Goes from page to page, looks whether each is in order, and remembers which it has seen."""
+    """A tour that goes from page to page, checks each, and records which it has seen."""
 
     language = "de"
 
@@ -50,7 +50,7 @@ class Tour:
         self.problems: list[str] = []
 
     def begin(self, name: str = "") -> None:
-        """A new browser, in which ``name`` signs in."""
+        """Sign in as ``name`` in a new browser."""
         self.site = self.visit(language=self.language, scheme=self.scheme)
         if name:
             self.open("account_login")
@@ -58,7 +58,7 @@ class Tour:
             self.password()
 
     def password(self) -> None:
-        """Type it and go on."""
+        """Type the password and continue."""
         self.site.page.locator("[name=password]").fill(factories.PASSWORD)
         self.submit(look=False)
 
@@ -67,27 +67,27 @@ class Tour:
         self.here(look=look)
 
     def open_each(self, names: str, *arguments: object) -> None:
-        """Open several pages with the same arguments, their names divided by spaces."""
+        """Open several pages with the same arguments; their names are separated by spaces."""
         for name in names.split():
             self.open(name, *arguments)
 
     def here(self, *, look: bool = True) -> None:
-        """Count the page that is open as seen."""
+        """Record the open page as seen."""
         if look:
             self.look()
         self.seen.add(resolve(urlsplit(self.site.page.url).path).view_name)
 
     def submit(self, *, look: bool = True) -> None:
-        """Press the first button of the page proper, and look at what comes."""
+        """Press the first button of the main content, and check the next page."""
         self.site.page.locator("main form .button").first.click()
         if look:
             self.look()
 
     def refused(self, path: str) -> None:
-        """An address that answers with an error, and a page that says so."""
+        """Open an address that responds with an error, and check the page that says so."""
         self.site.open(path)
         self.site.page.locator("main a[href='/']").wait_for()
-        self.site.complaints.clear()  # Chromium notes the status itself.
+        self.site.complaints.clear()  # Chromium reports the status itself.
         self.look()
 
     def look(self) -> None:
@@ -116,7 +116,7 @@ class Tour:
 
 
 def send_empty(tour: Tour, name: str) -> None:
-    """Look at what a form of the study says is missing."""
+    """Send a form of the study without values, and check the errors."""
     tour.open(f"staff:{name}", "digits", look=False)
     for field in tour.site.page.locator("main input[type=number], main textarea").all():
         field.fill("") if field.is_visible() else None
@@ -140,10 +140,10 @@ def see_as_a_stranger(tour: Tour) -> None:
 
 
 def see_as_a_guest(tour: Tour, invited: IssuedInvitation, late: IssuedInvitation) -> None:
-    """By an invitation to the study, and by one to a study that was closed since."""
+    """Open the study by an invitation, and one to a study that was closed since."""
     tour.begin()
     tour.site.open(reverse("open_link", args=[late.code]))
-    tour.site.complaints.clear()  # Chromium notes the status itself.
+    tour.site.complaints.clear()  # Chromium reports the status itself.
     tour.here()
     tour.begin()
     tour.open("open_link", invited.code)
@@ -197,7 +197,7 @@ def see_as_a_holder(tour: Tour) -> None:
     tour.open("consent:study", "digits", look=False)
     tour.submit()  # no answer
     tour.site.page.locator("[name=choice]").first.check()
-    tour.submit()  # an answer, to be checked
+    tour.submit()  # an answer that has to be confirmed
     tour.here(look=False)
     tour.begin("hedwig")
     tour.open_each("consent:choice consent:erase", "digits")
@@ -261,7 +261,7 @@ def see_datasets(tour: Tour, study: Study) -> None:
 
 
 def see_runs(tour: Tour) -> None:
-    """Runs of every method, as drafts, under way and finished."""
+    """Open runs of every method, as drafts, in progress and finished."""
     pages = {
         "First vote": "run model model_stage model_threshold run_labels ledger_report run_student_new",
         "Next vote": "run run_approve",
@@ -289,7 +289,7 @@ def see_runs(tour: Tour) -> None:
 
 
 def see_other_studies(tour: Tour) -> None:
-    """One in which nothing has happened yet, a rehearsal, and one that is closed."""
+    """Open a study in which nothing has happened yet, a rehearsal, and a closed one."""
     tour.open_each(
         "staff:study staff:recruitment staff:runs staff:run_compare staff:models staff:datasets staff:policies "
         "staff:consent_forms staff:ledger staff:head_counts",
@@ -366,4 +366,4 @@ def test_every_page_is_accessible_and_fits(visit: Callable[..., Site], settings:
 
     pages = {name for name in addresses(get_resolver().url_patterns) if is_page(name)}
     assert tour.problems == [], "\n".join(tour.problems)
-    assert sorted(pages - tour.seen) == [], "visit them here, or say in NO_PAGES why nobody looks at them"
+    assert sorted(pages - tour.seen) == [], "visit them here, or give a reason in NO_PAGES"

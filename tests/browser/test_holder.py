@@ -32,7 +32,7 @@ def choose(site: Site, level: str) -> None:
 
 @each_way
 def test_a_holder_consents_changes_and_withdraws(visit: Any, path: str, size: str, javascript: bool) -> None:
-    """With nothing but a link, which another browser opens by its code."""
+    """The holder has only a link, which another browser opens by its code."""
     site = visit(size, javascript=javascript)
     site.open(path)
     assert site.page.url == f"{site.address}/my/digits/"
@@ -112,7 +112,7 @@ def test_it_warns_and_lasts_longer_without_losing_what_was_entered(visit: Any, p
     site.page.clock.fast_forward("00:06:00")
     site.page.get_by_text(WARNING).wait_for()
     site.is_in_order()
-    site.page.clock.set_system_time(time.time() * 1000)  # the site's, which has not moved on
+    site.page.clock.set_system_time(time.time() * 1000)  # the server's clock, which has not advanced
     with site.page.expect_response("**/join/stay/"):
         site.page.get_by_role("button", name="Stay longer").click()
     site.page.get_by_text(WARNING).wait_for(state="hidden")

@@ -1,4 +1,4 @@
-"""Runs in a real browser: the form shows what the chosen method asks, and charts are drawn."""
+"""Runs in a real browser: the form shows the chosen method's fields, and charts are drawn."""
 
 import gzip
 from typing import Any
@@ -36,8 +36,8 @@ def test_a_form_follows_the_chosen_method_and_a_page_draws_what_was_spent(visit:
     assert site.page.evaluate(points) == run.batches.count() + 1
 
 
-#: Distances in pixels from the top to the first number of a page and to its first row or note, without its head and the
-#: note on rehearsals; 0 if it has none, and infinity for a row after a field: the page is a form.
+#: Distances in pixels from the top to the first number of a page and to its first row or note, without its heading and
+#: the note on rehearsals: 0 if it has none, and infinity for a row after a field, because the page is a form.
 FIRST = """() => {
   const head = "nav, .page-head, .crumbs, script, .messages, [popover], .note-rehearsal, .error-summary";
   const main = document.querySelector("main"), rehearsal = main.querySelector(".note-rehearsal");
@@ -60,7 +60,7 @@ FIRST = """() => {
 
 
 def begins_at_once(site: Site) -> None:
-    """Check that the first number of a page, or the first row of what it lists, is at its top; forms explain first."""
+    """Check that the first number or row of a page is at its top; forms explain first."""
     number, row = site.page.evaluate(FIRST)
     assert min(number or row, row) <= 200 or row == 1e9, (site.page.url, number, row)
 
@@ -111,6 +111,6 @@ def test_no_tab_of_any_run_is_long(visit: Any) -> None:
 
 
 def test_styles_and_scripts_are_small() -> None:
-    """Compressed one by one, as they are sent; without libraries."""
+    """Files are compressed one by one, as they are sent, without libraries."""
     files = [path for kind in ("css", "js") for path in (settings.BASE_DIR / "static" / kind).iterdir()]
     assert sum(len(gzip.compress(path.read_bytes())) for path in files) <= 60_000

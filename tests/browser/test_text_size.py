@@ -1,4 +1,4 @@
-"""Pages on a phone: what a holder decides by is short, and reflows (WCAG 2.2, 1.4.4 and 1.4.10); tables and words."""
+"""Pages on a phone: decisions are short and reflow (WCAG 2.2, 1.4.4 and 1.4.10), also tables and words."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from tests.training.runs import TABLE_RUN, run_start, study_with_table
 
 pytestmark = [pytest.mark.browser, pytest.mark.exhaustive, pytest.mark.django_db(transaction=True)]
 
-#: Words of the decisive sentences that stand on more than one line.
+#: Words of the decisive sentences that are broken over more than one line.
 BROKEN_WORDS = """() => {
   const broken = [];
   for (const element of document.querySelectorAll(".odds p, .choice-name, .facts, .note, .lead, .history")) {
@@ -33,7 +33,7 @@ BROKEN_WORDS = """() => {
   }
   return broken;
 }"""
-#: Elements whose text is cut off at their edge, or stands beyond the screen.
+#: Elements whose text is cut off at their edge, or extends beyond the screen.
 CLIPPED = """() => [...document.querySelectorAll("main *")].filter((element) => {
   const style = getComputedStyle(element), box = element.getBoundingClientRect();
   if (!box.width || element.closest(".visually-hidden, .table-wrap, svg")) return false;
@@ -44,7 +44,7 @@ CLIPPED = """() => [...document.querySelectorAll("main *")].filter((element) => 
 }).map((element) => element.outerHTML.slice(0, 120))"""
 
 
-#: About as long as those of the demonstration.
+#: About as long as those of the demo.
 TEXTS = {
     "en": """## What this is about
 
@@ -76,7 +76,7 @@ wird für andere Krankenhäuser veröffentlicht.
 
 
 def enlarge(site: Site, percent: int) -> None:
-    """Set the size of text that a person has chosen in their browser, from the page that is open on."""
+    """Set a browser's preferred text size on its settings page."""
     session = site.page.context.new_cdp_session(site.page)
     session.send("Page.enable")
     session.send("Page.setFontSizes", {"fontSizes": {"standard": 16 * percent // 100}})
@@ -86,7 +86,7 @@ def enlarge(site: Site, percent: int) -> None:
 
 
 def look(site: Site) -> None:
-    """Look at the page at both sizes of text."""
+    """Check the page at both sizes of text."""
     site.page.evaluate("document.querySelectorAll('main details').forEach(details => { details.open = true })")
     for percent in (150, 200):
         enlarge(site, percent)
@@ -97,7 +97,7 @@ def look(site: Site) -> None:
 
 @pytest.fixture
 def study() -> Study:
-    """A study that tells all that a study can tell."""
+    """Return a study with every optional text."""
     study = factories.study_create(
         title="Readmission within 30 days",
         purpose="A warning when a patient is likely to come back within 30 days, so that care at home is arranged.",
@@ -119,7 +119,7 @@ def study() -> Study:
 
 @pytest.fixture
 def hanna(visit: Any, study: Study, language: str) -> Site:
-    """The holder's phone, in the language of the test."""
+    """Return the holder's phone, in the language of the test."""
     site = visit("phone", person="hanna")
     site.speak(language)
     return site
@@ -142,7 +142,7 @@ def test_what_a_holder_decides_by_reflows(hanna: Site) -> None:
 
 
 def test_a_part_that_asks_for_itself_keeps_what_the_reader_did(visit: Any) -> None:
-    """Columns went away again after five seconds, and the keyboard began at the top of the page."""
+    """Otherwise chosen columns would disappear after five seconds, and the focus would return to the top."""
     run_start(study_with_table("digits"), share=0.5, **TABLE_RUN)
     site: Site = visit("phone", person="olga")
     site.open("/queue/")

@@ -1,8 +1,8 @@
-"""From an empty installation to a published model, through pages alone, as the tutorial *A first study* says.
+"""From an empty installation to a published model on pages only, as in the tutorial *A first study*.
 
-One command is used: the one that makes the first administrator's account. Whatever else people do, they do in
-browsers, and a real worker delivers their mails, reads their files and carries out their runs. Every press of a link, a
-button or a box on a page is counted; links in mails and letters are followed, and only the first address is typed.
+Only one command is used, to create the first administrator's account. Everything else happens in browsers, and a real
+worker delivers mails, reads files and carries out runs. Every click on a link, a button or a box is counted; links in
+mails and letters are followed, and only the first address is typed.
 """
 
 import csv
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.worker, pytest.mark.django_db(tra
 TITLE = "Who recovers"
 PEOPLE = 300
 
-#: Whom the administrator appoints: name and role.
+#: People whom the administrator appoints: name and role.
 ROLES = (
     ("olga", "operator"),
     ("sven", "data steward"),
@@ -44,9 +44,9 @@ MOST_CLICKS = 45
 
 @dataclass
 class Installation:
-    """A site with nothing in it, its worker, and the browsers of those who come to it."""
+    """An empty site, its worker, and the browsers of its users."""
 
-    visit: Callable[..., Site]  #: the browser of another person
+    visit: Callable[..., Site]  # another person's browser
     folder: Path
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class Installation:
         self.clicks: list[str] = []
 
     def come(self, name: str, path: str) -> Site:
-        """The new browser of a person at an address that was typed, or is in a mail or letter."""
+        """Open a person's new browser at an address that was typed or is in a mail or letter."""
         site = self.people[name] = self.visit()
         site.page.context.expose_binding("pressed", lambda _source, what: self.clicks.append(f"{name}: {what}"))
         told = "event.target.closest('a, button, label, input, summary')?.innerText || event.target.name"
@@ -70,7 +70,7 @@ class Installation:
         return site
 
     def letters(self) -> Iterator[tuple[str, str]]:
-        """To whom and what the worker has mailed so far."""
+        """Return recipient and text of the worker's mails so far."""
         for file in sorted((self.folder / "mail").glob("*.log")):
             for content in file.read_bytes().split(b"-" * 79 + b"\n"):
                 if content.strip():
@@ -78,7 +78,7 @@ class Installation:
                     yield mail["To"], mail.get_content()
 
     def link_for(self, name: str, path: str = r"/account/password/new/\S+") -> str:
-        """The path of the newest link like ``path`` that was mailed to ``name``."""
+        """Return the path of the newest link like ``path`` that was mailed to ``name``."""
 
         def links() -> list[str]:
             address = f"{name}@example.org"
@@ -109,7 +109,7 @@ def installation(visit, live_server, settings, tmp_path) -> Iterator[Installatio
 
 
 def study_make(installation: Installation) -> None:
-    """The administrator sets a study up, appoints its people, and has no part in it any more."""
+    """Let the administrator set up a study and appoint its people, which ends the administrator's role in it."""
     site = installation.come("ada", "/sign-in/")
     site.page.get_by_label("Email address or user name").fill("ada")
     site.page.get_by_label("Password").fill(factories.PASSWORD)
@@ -137,7 +137,7 @@ def study_make(installation: Installation) -> None:
 
 
 def password_set(installation: Installation, name: str) -> Site:
-    """A person follows the link of the mail about their account, and is signed in with the password they choose."""
+    """Follow the link of the mail about the account and choose a password, which signs the person in."""
     site = installation.come(name, installation.link_for(name))
     site.page.get_by_label("New password", exact=True).fill(factories.PASSWORD)
     site.page.get_by_label("Repeat the new password").fill(factories.PASSWORD)
@@ -182,7 +182,7 @@ def policy_propose(installation: Installation) -> None:
 
 
 def both_approve(installation: Installation) -> None:
-    """The chair follows the links of two mails."""
+    """Let the chair follow the links in two mails."""
     site = installation.people["clara"]
     for path, button, told in (
         (r"/studies/\S+/policies/1/approve/", "Approve policy", "Version 1 is in force."),
@@ -194,7 +194,7 @@ def both_approve(installation: Installation) -> None:
 
 
 def records(number: int, seed: int) -> list[list[Any]]:
-    """Age, smoker, and outcome: whoever is older than 50 stays ill."""
+    """Return age, smoker and outcome: people older than 50 stay ill."""
     rng = random.Random(seed)
     return [
         [age, rng.choice(["no", "yes"]), "ill" if age > 50 else "well"]
@@ -203,7 +203,7 @@ def records(number: int, seed: int) -> list[list[Any]]:
 
 
 def data_import(installation: Installation) -> Site:
-    """The steward imports three files; the worker checks and stores each."""
+    """Let the steward import three files, which the worker checks and stores."""
     site, names = installation.people["sven"], ["age", "smoker", "outcome"]
     page = site.page
     site.press("Import private and public data")
@@ -230,7 +230,7 @@ def data_import(installation: Installation) -> Site:
 
 
 def people_decide(installation: Installation) -> None:
-    """One person opens the link of a letter and decides; of the others the steward records what they signed."""
+    """Let one person open a letter's link and decide, and let the steward record what the others signed."""
     site = data_import(installation)
     site.press("Invite the data holders", f"Invite {PEOPLE} people")
     site.says(f"{PEOPLE} invitations were created.")
@@ -259,7 +259,7 @@ def people_decide(installation: Installation) -> None:
 
 
 def run_make(installation: Installation, title: str) -> Site:
-    """The operator draws head counts, the researcher proposes a run, and the operator starts it."""
+    """Let the operator draw head counts, the researcher propose a run, and the operator start it."""
     olga = installation.people["olga"]
     olga.press("Head counts", "Draw head counts")
     olga.says("Head counts drawn")

@@ -16,7 +16,7 @@ __all__ = ["asking_run", "client", "run", "study", "tryout"]
 
 @pytest.fixture
 def token(live_server: LiveServer) -> str:
-    """Of the researcher, with what a researcher needs."""
+    """Return a researcher's token with the scopes that researchers need."""
     scopes = ["read", "propose", "predict"]
     return ApiToken.objects.create(user_create("researcher"), name="client", scopes=scopes)[1]
 
@@ -30,7 +30,7 @@ def site(live_server: LiveServer, token: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def site_of(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Site]]:
-    """``site_of("operator")`` is the site as that user's client, with every scope."""
+    """Return the site as a user's client with every scope, as in ``site_of("operator")``."""
     monkeypatch.setenv("no_proxy", "*")
     with ExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""Parts of the client that are generated, and what they cover."""
+"""Generated parts of the client, and what they cover."""
 
 import inspect
 import re
@@ -14,11 +14,11 @@ from client.generate import operations, stale
 pytestmark = pytest.mark.django_db
 
 ELSEWHERE = {("GET", ""), ("GET", "runs/{}/events")}
-"""The list of addresses itself, and server-sent events: the client asks for the run instead."""
+"""The list of addresses itself, and server-sent events, which the client replaces by requesting the run."""
 
 
 def test_the_generated_files_are_current() -> None:
-    """Otherwise run `python -m client.generate`."""
+    """If it fails, run `python -m client.generate`."""
     assert [path.name for path in stale()] == []
 
 
@@ -34,7 +34,7 @@ def test_every_operation_of_the_api_is_in_the_client() -> None:
 
 
 class Told(Site):
-    """A site that only takes down what it is asked to propose."""
+    """A site that only records proposals."""
 
     def propose(self, **proposal: object) -> dict[str, object]:  # type: ignore[override]
         return proposal

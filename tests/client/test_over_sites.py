@@ -19,7 +19,7 @@ STEPS = {"method": "sgd", "choices": {"steps": 3, "sigma": 10.0}, "student_learn
 
 @pytest.fixture
 def people(site_of, monkeypatch, settings) -> tuple[Site, Site]:
-    """Two operators of everything."""
+    """Return two operators of everything."""
     monkeypatch.setattr(Hub, "transport", InThisProcess())
     settings.SITES_WAIT = 0
     return site_of("otto"), site_of("olga")

@@ -1,4 +1,4 @@
-"""The client for researchers, against a real server."""
+"""The client for researchers, with a real server."""
 
 import asyncio
 import base64
@@ -169,7 +169,7 @@ def test_a_refusal_says_what_is_wrong(study: Study, site: Site) -> None:
 
 
 def test_a_broken_connection_saves_no_second_draft(study: Study, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first answer is lost on its way."""
+    """The first response is lost."""
     request, lost = site._http.request, []
 
     def unlucky(*arguments: object, **more: object) -> httpx.Response:
@@ -360,7 +360,7 @@ def test_a_model_is_an_estimator_of_scikit_learn(run: Run, site: Site) -> None:
 
 @pytest.mark.exhaustive
 def test_it_can_be_installed_without_the_site(tmp_path: Path) -> None:
-    """Built from its own folder, and imported with nothing else of this project in reach."""
+    """It is built from its folder, and imported without the rest of this project."""
     source, installed = tmp_path / "source", tmp_path / "installed"
     shutil.copytree(settings.BASE_DIR / "client", source)  # building leaves files behind
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
@@ -417,7 +417,7 @@ def test_skops_writes_the_estimator(model: LocalModel, tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_mlflow_and_the_hub_read_them(model: LocalModel, tmp_path: Path) -> None:
-    """With the libraries themselves, where they are installed."""
+    """The libraries themselves are used, if they are installed."""
     mlflow, hub = pytest.importorskip("mlflow.pyfunc"), pytest.importorskip("huggingface_hub")
     loaded = mlflow.load_model(str(model.to_mlflow(tmp_path / "mlflow")))
     found = loaded.predict({name: np.array([row[name] for row in ROWS]) for name in ("age", "smoker")})
@@ -431,7 +431,7 @@ Handler = Callable[[httpx.Request], httpx.Response]
 
 
 class Answers:
-    """A site that gives these answers one after the other: statuses with headers, contents, or a broken connection."""
+    """A site that gives these responses in turn: statuses with headers, contents, or a broken connection."""
 
     def __init__(self, *answers: object) -> None:
         self.answers, self.requests = list(answers), list[httpx.Request]()
@@ -515,7 +515,7 @@ def test_names_are_escaped_in_addresses() -> None:
 
 
 class Broken(httpx.SyncByteStream):
-    """A body of which the rest does not come."""
+    """A response body whose end never arrives."""
 
     def __init__(self, part: bytes) -> None:
         self.part = part
@@ -550,7 +550,7 @@ def test_the_site_for_asyncio_is_the_same() -> None:
     document = {"slug": "ward", "title": "Ward", "delta": 1e-5, "rehearsal": False}
     site = AsyncSite("https://ipate.example", "token")
     site.site, _ = site_with({"results": [document], "next": None})
-    with ThreadPoolExecutor(1) as pool:  # a browser's tests leave a running loop in the thread of all tests
+    with ThreadPoolExecutor(1) as pool:  # browser tests leave a running loop in the thread of all tests
         assert pool.submit(asyncio.run, names_of(site)).result() == ["ward"]
 
 
@@ -578,7 +578,7 @@ for asked in (*tables, lambda: LocalModel.of(b"")):
 
 
 def test_it_needs_httpx_and_numpy_alone() -> None:
-    """The rest works without pandas and ONNX Runtime, and says which extra is missing where they are needed."""
+    """Without pandas and ONNX Runtime, the rest works, and errors name the missing extra."""
     study = {"slug": "ward", "title": "Ward", "delta": 1e-5, "rehearsal": False}
     answers = [study, RUN, {"groups": []}, PREDICTED | {"predictions": ["a"]}, {"outlook": None}, {"groups": []}]
     program = BARE.replace("ANSWERS", repr(answers))

@@ -1,4 +1,4 @@
-"""The notebook and the tutorial of the client as programs, while an operator and a worker do their part."""
+"""The client's notebook and tutorial run as programs, while an operator and a worker do their part."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def program_of(document: str, language: str) -> str:
 
 
 def test_the_page_of_the_notebook_is_current() -> None:
-    """Otherwise run client/notebooks/executed.py against a site."""
+    """If it fails, run client/notebooks/executed.py with a site."""
     cells = json.loads((NOTEBOOKS / "from-token-to-student.ipynb").read_text("utf-8"))["cells"]
     assert not any(cell.get("outputs") for cell in cells)
     page = (TUTORIALS / "notebook.md").read_text("utf-8")
@@ -69,7 +69,7 @@ NOTEBOOKS = settings.BASE_DIR / "client" / "notebooks"
 def program_lines(
     code: str, *, site: str, token: str, study: str, folder: Path, program: tuple[str, ...] = (sys.executable, "-c")
 ) -> Iterator[Iterator[str]]:
-    """Context in which a program runs in ``folder``, with the lines that it prints; fails where it fails."""
+    """Run a program in ``folder`` and yield the lines that it prints; fail if it fails."""
     environment = {
         **os.environ,
         **{"IPATE_SITE": site, "IPATE_TOKEN": token, "IPATE_STUDY": study, "IPATE_EVERY": "0.2"},
@@ -84,7 +84,7 @@ def program_lines(
         try:
             yield iter(process.stdout)
         except BaseException:
-            process.kill()  # or it would wait for ever for what did not happen
+            process.kill()  # otherwise it would wait for ever for what did not happen
             raise
     if process.returncode:
         pytest.fail((folder / "errors").read_text()[-2000:])

@@ -1,4 +1,4 @@
-"""Rule 9, on the database that DATABASE_URL names: run the suite a second time for the other one."""
+"""Rule 9, on the database in DATABASE_URL; run the suite again for the other database."""
 
 import itertools
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.both]
 
 @pytest.fixture
 def study() -> Study:
-    """With five consent events, chained; the triggers are on."""
+    """Return a study with five chained consent events; the triggers are on."""
     study = factories.study_open()
     form = selectors.consent_form_in_force(study)
     for n, level in enumerate(("HIGH", "LOW", "AVERAGE", "HIGH", "LOW")):
@@ -66,7 +66,7 @@ def test_the_database_refuses_update_and_delete_and_the_orm_does_before(study: S
 
 @pytest.mark.parametrize("verb", ["INSERT", "INSERT OR REPLACE"])
 def test_no_row_is_put_in_the_place_of_another(study: Study, verb: str) -> None:
-    """Callers of a plain INSERT are told what a unique constraint would tell them."""
+    """Callers of a plain INSERT get the same error as from a unique constraint."""
     if verb != "INSERT" and connection.vendor != "sqlite":
         pytest.skip("only SQLite has INSERT OR REPLACE")
     for model, same in itertools.product(CHAINED, ("key", "constraint")):
@@ -162,7 +162,7 @@ def reorder(rows: models.QuerySet[ConsentEvent]) -> None:
 
 
 def test_a_chain_without_triggers_tells_what_was_done_to_it(study: Study) -> None:
-    """Somebody has got rid of the triggers; the test's end puts them back."""
+    """Somebody has removed the triggers; the end of the test restores them."""
     triggers_remove(connection)
     rows = models.QuerySet(ConsentEvent).filter(study=study).order_by("sequence")
     for tamper, expected in ((edit_and_hash, ["3"]), (insert, ["4"]), (reorder, ["2", "3", "4"])):
@@ -175,7 +175,7 @@ def test_a_chain_without_triggers_tells_what_was_done_to_it(study: Study) -> Non
 
 
 def test_numbers_in_json_are_what_was_hashed_on_every_database(study: Study) -> None:
-    """PostgreSQL keeps them as decimals, in which 1e16 is 10000000000000000, and a zero has no sign."""
+    """PostgreSQL stores them as decimals: 1e16 becomes 10000000000000000, and zero has no sign."""
     olga = factories.user_create("olga")
     fields = {"digest": "0" * 64, "renewal": "asked", "proposed_by_id": olga.pk}
     numbers = [1e16, 1.5e17, -2e20, 1.7976931348623157e308, 9007199254740993.0, -0.0, 5e-324, 0.1, 10**16]
@@ -197,7 +197,7 @@ MANY = 100
 
 @pytest.fixture
 def refusals(study: Study) -> list[ConsentEvent]:
-    """Of many holders; not recorded yet."""
+    """Return unrecorded refusals of many holders."""
     ids = services.holders_register(study=study, pseudonyms=[f"M-{n}" for n in range(MANY)])
     return [ConsentEvent(study=study, holder_id=pk, kind="refused", channel="staff") for pk in ids.values()]
 

@@ -1,4 +1,4 @@
-"""Background work: exclusive claims and slots, errors and what follows, and log lines without secrets."""
+"""Background work: exclusive claims and slots, errors and retries, and log lines without secrets."""
 
 import io
 import json
@@ -78,7 +78,7 @@ def test_a_claim_stays_alive_as_long_as_the_work(settings: Any) -> None:
 
 
 def test_a_claim_names_the_process_that_holds_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A worker's processes inherit its name, which has the id of its main process.
+    # A worker's processes inherit its name, which contains the id of its main process.
     name = f"celery@{'a-host-with-a-long-name.' * 4}org:1"
     monkeypatch.setattr(jobs, "worker_name", lambda: name)
     with jobs.lease(Run, run.pk) as token:
@@ -144,7 +144,7 @@ def test_a_slot_is_free_again_when_the_process_that_had_it_is_killed(settings: A
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """All that is logged meanwhile, as the site writes it."""
+    """Collect everything that is logged in the meantime, in the site's format."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     spec = settings.LOGGING["formatters"]["json"]

@@ -1,4 +1,4 @@
-"""The journal: written before each commit, whatever happens in between, and unreadable without the site's key."""
+"""The journal is written before each commit, survives crashes, and cannot be read without the site's key."""
 
 from datetime import timedelta
 from pathlib import Path

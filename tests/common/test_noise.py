@@ -1,4 +1,4 @@
-"""Noise: the right distributions, from the right source."""
+"""Noise has the right distributions and the right source."""
 
 import math
 from typing import Any
@@ -12,14 +12,14 @@ from learning.mechanisms.pate import SimulationNoise, SystemNoise
 
 @pytest.fixture(scope="module")
 def stats() -> Any:
-    from scipy import stats  # slow to load: not while tests are collected
+    from scipy import stats  # slow to load, so not while tests are collected
 
     return stats
 
 
 @pytest.fixture
 def repeatable_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operating system's generator, replaced by one that repeats itself, so that the tests do."""
+    """Replace the operating system's generator with a repeatable one."""
     generator = np.random.Generator(np.random.PCG64(20))
     monkeypatch.setattr("common.noise.urandom", generator.bytes)
 
@@ -32,12 +32,12 @@ def test_noise_has_the_distribution_it_is_named_after(noise, draw, name, stats) 
     sample = getattr(noise, draw)(40.0, (500, 400))
     assert sample.shape == (500, 400)
     assert stats.kstest(sample.ravel(), getattr(stats, name)(scale=40.0).cdf).pvalue > 0.001
-    # the draws of one row tell nothing about those of the next
+    # the draws of one row are independent of those of the next
     assert abs(np.corrcoef(sample[:-1].ravel(), sample[1:].ravel())[0, 1]) < 0.01
 
 
 def test_even_the_most_extreme_random_bits_give_finite_noise_far_in_the_tails(monkeypatch, stats) -> None:
-    """Bits of zero throughout lead beyond 8 standard deviations, where the first 53 of them end."""
+    """Bits that are all zero lead beyond 8 standard deviations, where the first 53 bits end."""
     for byte in (b"\x00", b"\xff"):
         monkeypatch.setattr("common.noise.urandom", lambda count, byte=byte: byte * count)
         for sample in (SystemNoise().normal(1.0, 1), SystemNoise().laplace(1.0, 1)):
@@ -89,7 +89,7 @@ def test_rounded_noise_of_a_large_scale_is_gaussian(scale: float, stats) -> None
 
 
 def draw_from(monkeypatch: pytest.MonkeyPatch, scale: float, first: int, more: int | None) -> int:
-    """One rounded draw from given bits; `more` None if no further bits may be asked for."""
+    """Draw one rounded number from given bits; ``more`` is None if no further bits may be requested."""
     supply = [first.to_bytes(8, "little")] + ([] if more is None else [more.to_bytes(32, "little")])
     monkeypatch.setattr("common.noise.urandom", lambda count: supply.pop(0))
     value = int(SystemNoise().rounded_normal(scale, 1)[0])
@@ -100,7 +100,7 @@ def draw_from(monkeypatch: pytest.MonkeyPatch, scale: float, first: int, more: i
 @pytest.mark.parametrize("scale", [0.7, 1.0, 40.0, 1e4])
 @pytest.mark.parametrize("boundary", [0.5, 1.5, 2.5])
 def test_bits_that_do_not_decide_are_followed_by_bits_that_do(monkeypatch, scale: float, boundary: float) -> None:
-    """The 53 bits that contain Φ(−boundary/scale): the following 256 bits are compared with the rest of it."""
+    """The first 53 bits contain Φ(−boundary/scale), so the next 256 bits are compared with the rest of it."""
     with mpmath.workprec(600):
         position = mpmath.ncdf(-mpmath.mpf(boundary) / mpmath.mpf(scale)) * 2**54
         cell = int(mpmath.floor(position))
@@ -116,7 +116,7 @@ def test_bits_that_do_not_decide_are_followed_by_bits_that_do(monkeypatch, scale
 
 
 def test_the_tail_beyond_the_first_bits_is_reached(monkeypatch) -> None:
-    """2^-310, the smallest tail probability, lies beyond 37 standard deviations."""
+    """2^-310, the smallest tail probability, is beyond 37 standard deviations."""
     with mpmath.workprec(600):
         smallest = draw_from(monkeypatch, 1000.0, 0, 0)
         assert mpmath.ncdf((-0.5 - smallest) / mpmath.mpf(1000)) < mpmath.mpf(2) ** -311

@@ -1,4 +1,4 @@
-"""Files at rest: as they were stored, or not at all."""
+"""Files at rest are read as they were stored, or not at all."""
 
 import os
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_changed_or_cut_content_is_found(storage: SealedStorage, tmp_path: Path,
 
 
 def test_an_object_store_keeps_and_replaces_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    import boto3  # here, as collecting every test should not load it
+    import boto3  # here, so that collecting tests does not load it
     import moto
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -89,7 +89,7 @@ def test_a_new_key_for_records_takes_the_place_of_the_old(storage: SealedStorage
         storage.open("file")
 
 
-#: Nobody listens there.
+#: No process listens there.
 AWAY = {"bucket_name": "away", "endpoint_url": "http://127.0.0.1:9", "access_key": "none", "secret_key": "none"}
 NOWHERE = {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": AWAY | {"region_name": "us-east-1"}}
 

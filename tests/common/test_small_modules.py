@@ -1,4 +1,4 @@
-"""Signatures that others check, moments in words, progress of commands, threads, and reading what strangers send."""
+"""Signatures that others check, times in words, progress of commands, threads, and reading untrusted input."""
 
 import base64
 import io
@@ -35,7 +35,7 @@ CONTENT = {"model": "a", "files": [{"sha256": "0"}]}
 
 
 def checked(statement: str, key: dict[str, str]) -> None:
-    """Independently of the library that signs."""
+    """Check a signature independently of the library that signs."""
     head, content, proof = statement.split(".")
     public = load_pem_public_key(key["pem"].encode())
     assert isinstance(public, Ed25519PublicKey)
@@ -80,7 +80,7 @@ def test_the_public_key_does_not_tell_the_secret(settings: Any) -> None:
     ],
 )
 def test_a_moment_names_its_zone(language: str, zone: str, words: str) -> None:
-    """German times say “Uhr”, and summer time has its own name."""
+    """German times say “Uhr”, and summer time has a separate name."""
     with translation.override(language), timezone.override(ZoneInfo(zone)):
         moment = datetime(2026, *((7, 1, 10) if "Juli" in words else (11, 23, 19, 2)), tzinfo=UTC)
         assert moment_words(moment) == words

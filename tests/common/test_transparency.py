@@ -1,4 +1,4 @@
-"""Merkle trees and signed notes against RFC 6962, its reference implementation, C2SP, and a library."""
+"""Merkle trees and signed notes, compared with RFC 6962, its reference implementation, C2SP, and a library."""
 
 import hashlib
 import random
@@ -32,14 +32,14 @@ from common.transparency import (
     roots,
 )
 
-#: Leaves of the tests of Certificate Transparency's reference implementation, and the root that it gives of all.
+#: Leaves of the tests of Certificate Transparency's reference implementation, and its root over all of them.
 LEAVES = [bytes.fromhex(leaf) for leaf in ("", "00", "10", "2021", "3031", "40414243", "5051525354555657")]
 LEAVES.append(bytes.fromhex("606162636465666768696a6b6c6d6e6f"))
 REFERENCE = "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"
 
 
 def defined_root(leaves: list[bytes]) -> bytes:
-    """The definition of RFC 6962, section 2.1, of leaves as they are."""
+    """Compute the root by the definition in RFC 6962, section 2.1, from raw leaves."""
     if not leaves:
         return hashlib.sha256().digest()
     if len(leaves) == 1:
@@ -103,7 +103,7 @@ def test_a_log_that_only_grew_is_shown_to_have_grown() -> None:
 
 
 def state_root(state: State) -> bytes:
-    """Root by the definition: of a subtree with rows the hash of its halves; an empty half follows from the other."""
+    """Compute the root by definition: a subtree with rows hashes its halves, and an empty half depends on the other."""
     leaves = dict(zip(state.places.tolist(), (leaf.tobytes() for leaf in state.leaves), strict=True))
 
     def subtree(begin: int, height: int) -> bytes | None:
@@ -167,7 +167,7 @@ def test_proofs_by_the_kept_hashes_are_the_same() -> None:
 
 
 def test_nothing_of_a_proof_is_that_of_another_moment_though_no_row_came() -> None:
-    """Whoever compares two proofs of theirs, or two roots, cannot tell whether anything was recorded between them."""
+    """Two proofs of a person, or two roots, do not reveal whether anything was recorded in between."""
     hashes = []
     for key in (KEY, KEY[::-1]):
         state = State.of(key, rows(20))
@@ -208,7 +208,7 @@ def test_a_note_has_the_form_of_c2sp() -> None:
 
 
 def test_the_example_of_the_specification_of_signed_notes_is_verified() -> None:
-    """The note that Go's golang.org/x/mod/sumdb/note has in its documentation, with its keys."""
+    """The note and its keys are from the documentation of Go's golang.org/x/mod/sumdb/note."""
     key = SigningKey.parsed("PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz")
     assert key.public == "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
     text = "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n"

@@ -1,4 +1,4 @@
-"""Fixtures of the consent tests."""
+"""Fixtures for tests of consent."""
 
 from collections.abc import Callable
 from datetime import date
@@ -31,7 +31,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def study(db: None) -> Study:
-    """Open for decisions, with ε 1, 2, 3."""
+    """Return a study that is open for decisions, with ε 1, 2, 3."""
     return factories.study_open()
 
 
@@ -46,7 +46,7 @@ def browser(hanna: User) -> Client:
 
 
 def url(name: str, study: Study | None = None, *args: object) -> str:
-    """Address of a page for holders."""
+    """Return the address of a page for holders."""
     return reverse(f"consent:{name}", args=[study.slug, *args] if study else [])
 
 
@@ -57,7 +57,7 @@ def holder(study: Study, hanna: User) -> DataHolder:
 
 @pytest.fixture
 def give() -> Decide:
-    """A holder takes part at a level, having read the form in force, and says yes to what it means."""
+    """Let a holder who has read the current form take part at a level, and agree to what it means."""
 
     def give(holder: DataHolder, level: str) -> ConsentEvent:
         form = selectors.consent_form_in_force(holder.study)
@@ -68,14 +68,14 @@ def give() -> Decide:
 
 
 def answer(study: Study, choice: str = "LOW", **more: object) -> dict[str, object]:
-    """What the page of a study sends with a choice."""
+    """Return the data that a study's page sends with a choice."""
     form, policy = selectors.consent_form_in_force(study), selectors.policy_in_force(study)
     assert form is not None and policy is not None
     return {"form_version": form.version, "policy_version": policy.version, "choice": choice, **more}
 
 
 def link_opened(study: Study, person: str | Invited = "P-1") -> Client:
-    """Browser in which somebody has opened the link of a new invitation."""
+    """Return a browser in which somebody has opened the link of a new invitation."""
     (issued,) = invitations_create(study=study, acting_user=None, pseudonyms=[person])
     client = Client()
     client.get(reverse("open_link", args=[issued.code]))
@@ -83,7 +83,7 @@ def link_opened(study: Study, person: str | Invited = "P-1") -> Client:
 
 
 def circumstance(study: Study, kind: str, until: date | None = None, pseudonym: str = "P-1") -> Circumstance:
-    """Record who answers for a person; ``olga`` does."""
+    """Record, as ``olga``, who answers for a person."""
     olga = factories.user_create("olga")
     if kind == "guardian" and until is None:
         until = date(2040, 1, 1)
@@ -93,23 +93,23 @@ def circumstance(study: Study, kind: str, until: date | None = None, pseudonym: 
 
 
 def events(holder: DataHolder) -> list[tuple[str, str]]:
-    """Kind and level of each decision, in order."""
+    """Return kind and level of each decision, in order."""
     return list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").values_list("kind", "level"))
 
 
 def words(parts: list) -> str:
-    """What a tree of `consent.documents.typeset` says."""
+    """Return the text of a tree of `consent.documents.typeset`."""
     found = [part if isinstance(part, str) else words(part["parts"]) for part in parts]
     return " ".join(" ".join(found).split())
 
 
 def epsilon_of(holder: DataHolder) -> float:
-    """The ε that a run would promise a holder now."""
+    """Return the ε that a run would now promise a holder."""
     return float(selectors.consent_snapshot(holder.study).of([holder.pk]).epsilons[0])
 
 
 def member(study: Study, name: str, role: str) -> User:
-    """Somebody called ``name`` with a role in the study."""
+    """Return somebody called ``name`` with a role in the study."""
     user = factories.user_create(name)
     membership_add(study=study, user=user, role=role, acting_user=None)
     return user

@@ -1,4 +1,4 @@
-"""Mails and letters to holders without an account: an address that they leave, confirm and delete."""
+"""Emails and letters to holders without an account, and an address that they leave, confirm and delete."""
 
 from datetime import timedelta
 
@@ -39,7 +39,7 @@ def holder(study: Study) -> DataHolder:
 
 @pytest.fixture
 def browser(study: Study, holder: DataHolder) -> Client:
-    """Browser in which the holder's link was opened."""
+    """Return a browser in which the holder's link was opened."""
     return link_opened(study)
 
 
@@ -55,7 +55,7 @@ def link_in(message: outbox.EmailMessage) -> str:
 
 
 def leave(browser: Client, email: str = "hanna@example.org") -> str:
-    """Leave an address; returns the link of the mail that asks to confirm it."""
+    """Leave an address, and return the link in the email that asks to confirm it."""
     browser.post(TOLD, {"way": "mail", "email": email})
     (message,) = delivered()
     assert message.to == [email]
@@ -141,7 +141,7 @@ def test_the_address_goes_with_what_it_was_for(browser: Client, holder: DataHold
     elif end == "erased":
         services.consent_withdraw(holder=holder, acting_user=None)
         records_erase(study.pk)
-        assert HolderAddress.objects.exists(), "the receipt of the withdrawal is still to be delivered"
+        assert HolderAddress.objects.exists(), "the receipt of the withdrawal has not been delivered yet"
         assert "Your decision" in delivered()[-1].subject
         addresses_sweep()
     else:
@@ -203,7 +203,7 @@ def test_a_postponed_decision_is_reminded_once(browser, holder, monkeypatch) -> 
     assert "You have not decided anything yet" in text(browser.get("/my/digits/choice/"))
     assert not holder.consent_events.exists()
     delivered()
-    confirmed(browser)  # another address corrects that one
+    confirmed(browser)  # another address replaces that one
     browser.post(LATER, {"days": "3"})  # instead
     assert delivered() == []
     after(monkeypatch, 3)
@@ -214,7 +214,7 @@ def test_a_postponed_decision_is_reminded_once(browser, holder, monkeypatch) -> 
 
 
 def account(holder: DataHolder) -> User:
-    """The holder's account, which takes the place of an address."""
+    """Return the holder's account, which replaces an address."""
     user = user_create("hanna", email="hanna@example.org")
     user.emailaddress_set.create(email=user.email, verified=True)
     services.holder_link(holder=holder, user=user)

@@ -1,4 +1,4 @@
-"""The chains of changes: what is changed past the services is found, and what they change is no fault."""
+"""The chains of changes: changes without the services are found, and changes by the services are not faults."""
 
 import io
 import random
@@ -56,7 +56,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 @built_once
 def study() -> Study:
-    """With data, an approved run, a linked holder, an invitation and a webhook; nothing is wrong with it."""
+    """Return a valid study with data, an approved run, a linked holder, an invitation and a webhook."""
     study = study_with_table()
     run_approve(run=run_draft(study, **TABLE_RUN), acting_user=user_create("olga"), share=0.2)
     holder = DataHolder.objects.filter(study=study).earliest("pk")
@@ -67,7 +67,7 @@ def study() -> Study:
 
 
 def verified() -> list[str]:
-    """Lines of ``verify_ledger`` that tell a fault."""
+    """Return the lines of ``verify_ledger`` that report a fault."""
     out = io.StringIO()
     try:
         call_command("verify_ledger", stdout=out)
@@ -77,7 +77,7 @@ def verified() -> list[str]:
 
 
 def sql(statement: str, *values: Any) -> None:
-    """Run a statement at an SQL prompt; it changes one row or more."""
+    """Run a statement at an SQL prompt that changes one row or more."""
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         assert cursor.rowcount > 0
@@ -136,7 +136,7 @@ def test_rows_changed_added_or_removed_past_the_record_are_found(study: Study) -
 
 
 def test_a_change_through_the_services_does_not_cover_one_before_it(study: Study) -> None:
-    """Whoever changes a row next is not on record for what somebody else did, and setting it back hides nothing."""
+    """The next person to change the row is not blamed for the earlier change, and reverting it hides nothing."""
     sql("UPDATE consent_study SET mail_opening = %s", "Else.")
     services.study_update(study=study, acting_user=user_create("olga"), title="Another title")
     assert list(change_faults(study)) == [f"study {study.pk}: mail_opening differs from the record."]
@@ -302,7 +302,7 @@ def test_the_admin_changes_nothing_unrecorded(study: Study) -> None:
 
 
 def acts_of(study: Study, draw: random.Random) -> list[Callable[[], Any]]:
-    """Acts of everybody through the services, on rows at random; refused where they are not possible now."""
+    """Return everybody's actions through the services, on random rows; those that are not possible now are refused."""
     olga, sara, names = user_create("olga"), user_create("sara"), (f"Q-{number}" for number in range(1000))
 
     def one(rows: Any) -> Any:
@@ -377,7 +377,7 @@ def test_services_leave_no_faults(seed: int) -> None:
     acts = acts_of(study, draw)
     for number in range(60):
         study.refresh_from_db()
-        with suppress(ValidationError):  # not now: the next one
+        with suppress(ValidationError):  # the next one, not now
             draw.choice(acts)()
         if number % 10 == 9:
             assert [*change_faults(study), *account_faults()] == []

@@ -1,4 +1,4 @@
-"""Signed checkpoints of whole histories: what they prove to holders and auditors, and what tampering they show."""
+"""Signed checkpoints of whole histories: what they prove to holders and auditors, and which tampering they reveal."""
 
 import json
 import os
@@ -48,7 +48,7 @@ SCRIPT = Path(client.__file__)
 
 @pytest.fixture(autouse=True)
 def key(clock: Clock, settings: LazySettings, tmp_path: Path) -> SigningKey:
-    """A private key where the process that signs finds it, and a second place."""
+    """Create a private key for the signing process, and a second location."""
     return key_change(settings, tmp_path / "first.key")
 
 
@@ -73,28 +73,28 @@ def event(holder: DataHolder, give: Decide) -> ConsentEvent:
 
 
 def signed(clock: Clock) -> Checkpoint:
-    """The checkpoint of the next day, as the task makes it."""
+    """Return the next day's checkpoint, made by the task."""
     clock.days_pass(1)
     checkpoints_make()
     return Checkpoint.objects.latest("number")
 
 
 def verified(*arguments: object) -> str:
-    """Output of ``verify_checkpoints``."""
+    """Return the output of ``verify_checkpoints``."""
     output = StringIO()
     call_command("verify_checkpoints", *map(str, arguments), stdout=output)
     return output.getvalue()
 
 
 def mailed(checkpoint: Checkpoint, folder: Path) -> Path:
-    """A mail with a checkpoint, saved."""
+    """Save an email with a checkpoint."""
     path = folder / f"mail-{checkpoint.number}.txt"
     path.write_text(f"Keep this mail.\n\n{checkpoint_extension(checkpoint)}\n-- \nNobody reads answers.\n")
     return path
 
 
 def script(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """The stand-alone script, with nothing but Python's standard library."""
+    """Return the stand-alone script, which needs only Python's standard library."""
     command = [sys.executable, "-I", "-S", str(SCRIPT), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -203,7 +203,7 @@ def test_every_part_of_a_proof_counts(event: ConsentEvent, clock: Clock, public:
 
 @pytest.fixture
 def history(study: Study, give: Decide, clock: Clock, tmp_path: Path) -> list[Path]:
-    """Six decisions, a checkpoint, two more, a checkpoint; the mails about them. Triggers are gone."""
+    """Return six decisions, a checkpoint, two more decisions, a checkpoint, and their emails, without triggers."""
     for n in range(6):
         give(factories.holder_create(study, f"P-{n}"), "LOW" if n % 2 else "HIGH")
     first = mailed(signed(clock), tmp_path)
@@ -215,12 +215,12 @@ def history(study: Study, give: Decide, clock: Clock, tmp_path: Path) -> list[Pa
 
 
 def raw(model: type) -> QuerySet:
-    """Rows of a table, to be changed as somebody with an SQL prompt changes them."""
+    """Return the rows of a table, which can be changed as at an SQL prompt."""
     return QuerySet(model)
 
 
 def chain_rewrite(study: Study) -> None:
-    """Compute and sign a chain anew, as whoever has the database and the site's secret key can."""
+    """Recompute and sign a chain, as someone with the database and the site's secret key can."""
     previous = "0" * 64
     for sequence, event in enumerate(ConsentEvent.chain(study.pk), 1):
         event.sequence, event.previous_hash = sequence, previous
@@ -294,7 +294,7 @@ def test_a_rewritten_chain_is_found_each_night_and_stops_signing(history, study,
 
 
 def test_forger_who_also_changes_stored_checkpoints_is_found(history, study, settings) -> None:
-    """They have database and secret key, and compute everything anew that follows from them."""
+    """The forgers have the database and the secret key, and recompute everything that depends on them."""
     level_change(study)
     forged = ChainHead.objects.filter(chain="consent.consentevent")
     heads = {str(head.study_id): {head.chain: [head.sequence, head.hash]} for head in forged}
@@ -303,7 +303,7 @@ def test_forger_who_also_changes_stored_checkpoints_is_found(history, study, set
     for mail in history:
         with pytest.raises(CommandError, match="the records differ from those of"):
             verified(mail)
-    # … with entries of their own, too, and a key of their own
+    # … also with their own entries and their own key
     raw(Checkpoint).filter().delete()
     own = SigningKey.made("testserver/checkpoints")
     settings.CHECKPOINT_KEYS = [*settings.CHECKPOINT_KEYS, own.public]
@@ -330,7 +330,7 @@ def test_a_forged_entry_or_signature_is_found(history: list[Path]) -> None:
 
 
 def test_a_database_that_was_put_back_is_found_and_logged(history, study, clock, public, tmp_path) -> None:
-    # Database and journal are what they were after the first checkpoint, as older copies have them.
+    # Database and journal are old copies, from after the first checkpoint.
     shutil.rmtree(settings.JOURNAL_DIR, ignore_errors=True)
     raw(Checkpoint).filter(number=2).delete()
     event = ConsentEvent.objects.get(study=study, sequence=6)
@@ -358,7 +358,7 @@ def test_a_database_that_was_put_back_is_found_and_logged(history, study, clock,
 
 def test_it_is_made_and_mailed_once_a_day_however_often_the_task_runs(study: Study, clock: Clock) -> None:
     readers = {"anna": "auditor", "carla": "committee", "chris": "chair"}
-    for each in (study, factories.study_create("letters")):  # one mail to each, of however many studies
+    for each in (study, factories.study_create("letters")):  # one email to each, for any number of studies
         for name, role in {**readers, "rosa": "researcher", "stefan": "steward"}.items():
             member(each, name, role)
     for _ in range(3):
@@ -414,12 +414,12 @@ def test_the_site_must_not_be_able_to_read_the_key(settings: LazySettings) -> No
 
 
 def shape(text: str) -> str:
-    """A text without the hashes and signatures in it, which are random numbers to whoever reads them."""
+    """Return a text without its hashes and signatures, which are random numbers for its readers."""
     return re.sub(r"[A-Za-z0-9+/]{43,}=*", "#", re.sub(r"\b[0-9a-f]{64}\b", "#", text))
 
 
 def test_a_checkpoint_tells_nothing_of_what_was_recorded(study, event, give, clock) -> None:
-    """Of a day on which nothing happened, and of one with decisions of many, the mails differ in date and number."""
+    """On a day without events and on one with many decisions, the emails differ only in date and number."""
     days = [signed(clock), signed(clock)]
     for n in range(20):
         give(factories.holder_create(study, f"other-{n}"), "LOW")
@@ -431,7 +431,7 @@ def test_a_checkpoint_tells_nothing_of_what_was_recorded(study, event, give, clo
     assert len({day.content["state"] for day in days}) == 4  # nor does an equal root say that nothing happened
     name = "127.0.0.1:8000/checkpoints"
     assert [shape(day.note) for day in days] == [f"{name}\n{n}\n#\n\n\u2014 {name} #\n" for n in (1, 2, 3, 4)]
-    # A proof by which its holder could count others, or tell whether anybody came.
+    # A proof that would let its holder count others, or find out whether anybody decided.
     proofs = [own_proof(event, day) for day in days]
     assert {len(proof["path"]) for proof in proofs} == {48}
     hashes = [set(proof["path"]) for proof in proofs]

@@ -1,4 +1,4 @@
-"""Guardians, proxies, deaths, consents that end at a day, and what a restored database has forgotten of them."""
+"""Guardians, proxies, deaths and consents that end on a day, also in a restored database that has forgotten them."""
 
 import re
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def record(holder: DataHolder, kind: str, until: date | None = OF_AGE) -> Circum
 
 
 def takes_part(holder: DataHolder) -> bool:
-    """Whether training would use the records; every way of asking says the same."""
+    """Return whether training would use the records, after checking that all ways of asking agree."""
     study = Study.objects.get(pk=holder.study_id)
     found = holder.pk in selectors.consent_snapshot(study).holders
     assert holder_status(holder).counts is found
@@ -265,7 +265,7 @@ def test_holders_of_an_ending_form_get_one_reminder(study, holder, hanna, give, 
 
 
 def forgotten(study: Study, *acts: Callable[[], Any]) -> Lost:
-    """What ``acts`` record, on a database that has forgotten it after them."""
+    """Run ``acts``, then restore the database so that it has forgotten them, and return their records."""
     rows: dict[type[Any], list[Any]] = {}
     with transaction.atomic():
         for act in acts:
@@ -291,7 +291,7 @@ def test_no_consent_by_the_link_of_a_person_who_no_longer_answered_counts(study,
 
 
 def test_a_guardian_entered_anew_does_not_make_the_decisions_of_the_first_faults(study, holder, give) -> None:
-    """A steward has seen who answers, and invited them, before the restore was settled."""
+    """A steward checked who answers, and invited them, before the restore was settled."""
     lost = forgotten(study, lambda: record(holder, "guardian"), lambda: give(holder, "LOW"))
     record(holder, "guardian", date(2030, 1, 2))
     invitations_create(study=study, acting_user=None, pseudonyms=[holder.pseudonym])
@@ -304,7 +304,7 @@ def test_a_guardian_entered_anew_does_not_make_the_decisions_of_the_first_faults
 
 
 def test_a_guardian_until_a_later_day_answers_though_the_earlier_day_came(study, holder, give, clock) -> None:
-    """Before the restore a steward had recorded that the guardian answers for longer."""
+    """Before the restore, a steward had recorded a later end date for the guardian."""
     record(holder, "guardian", date(2026, 2, 1))
     later = forgotten(study, lambda: record(holder, "guardian", date(2027, 2, 1)))
     later.rows[Circumstance] = later.rows[Circumstance][1:]
@@ -335,15 +335,15 @@ def reading(db: None) -> Study:
 
 @pytest.fixture
 def guardian(reading: Study) -> Client:
-    """Bearer of an invitation to answer for somebody."""
+    """Return a browser of somebody invited to answer for another person."""
     return link_opened(reading, Invited(NAME, "guardian", date(2099, 1, 1)))
 
 
 def read(client: Client, name: str, *parts: object) -> str:
-    """Text of the page proper, without marks."""
+    """Return the main text of the page, without markup."""
     html = client.get(reverse(f"consent:{name}", args=["digits", *parts])).content.decode()
     main = re.sub(r"<[^>]+>", " ", html.partition("<main")[2].partition("</main>")[0])
-    for text in ("learn from your records how", "aus Ihren Daten lernen"):  # of the form, which is the study's own
+    for text in ("learn from your records how", "aus Ihren Daten lernen"):  # of the form, which the study wrote
         main = main.replace(text, "")
     return " ".join(main.replace("&lt;", "<").replace("&gt;", ">").replace("&#x27;", "'").split())
 

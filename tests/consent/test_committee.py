@@ -1,4 +1,4 @@
-"""What the ethics committee decides, by which quorum and conditions, and until which day an answer is wanted."""
+"""Decisions of the ethics committee: quorum, conditions and deadlines."""
 
 import itertools
 from datetime import timedelta

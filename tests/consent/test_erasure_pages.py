@@ -1,4 +1,4 @@
-"""Pages on which holders are asked, or told, what becomes of their stored records; links of a closed study."""
+"""Pages that ask holders, or tell them, what happens to their stored records; links to a closed study."""
 
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 
 def invited(study: Study, level: str = "LOW") -> tuple[Client, DataHolder]:
-    """A holder who has decided, and the browser in which they opened their link."""
+    """Return a holder who has decided, and the browser in which they opened their link."""
     client, holder = link_opened(study), DataHolder.objects.get(study=study, pseudonym="P-1")
     if level:
         decide(holder, level)

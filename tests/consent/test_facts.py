@@ -1,4 +1,4 @@
-"""Facts of a study belong to the versions of its form: complete, without contradiction, changed by two people."""
+"""Facts belong to versions of a study's form: they are complete and consistent, and changing them takes two people."""
 
 from datetime import date, timedelta
 from html import unescape
@@ -31,7 +31,7 @@ CORRECT = {"en": "# What we ask\nWe would like to learn from your records how to
 
 @pytest.fixture
 def study(clock: Clock, db: None) -> Study:
-    """In force with a spelling mistake; ``carla`` and ``conrad`` are the ethics committee."""
+    """Return a study in force with a spelling mistake; ``carla`` and ``conrad`` are the ethics committee."""
     study = factories.committee_fill(factories.study_create())
     factories.form_publish(study, TYPO)
     factories.policy_approve(study)
@@ -77,7 +77,7 @@ ALLIANCE = {"name": "Wards", "hub": "The Example Hub", "sites": ["Ward A", "Ward
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_page_and_paper_tell_every_fact_before_anybody_decides(db: None, language: str) -> None:
-    """With whom a study learns together, too: receipts alone would tell it too late."""
+    """This includes the studies it learns together with, because receipts would say so too late."""
     told = {"data_protection_officer": "Dr. D.", "recipients": "The archive", "jurisdiction": "Utopia"}
     study = factories.study_open(**told, retention_until=date(2050, 12, 31), alliance=ALLIANCE)
     factories.holder_create(study, user=user_create("hanna"))

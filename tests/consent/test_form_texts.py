@@ -1,4 +1,4 @@
-"""Texts as people read them and their changes, words with pop-ups, and codes that notice every mistake."""
+"""Texts and changes as people read them, words with pop-ups, and codes that detect every mistake."""
 
 import itertools
 import re
@@ -35,7 +35,7 @@ def test_no_marks_of_markdown_are_read() -> None:
 
 
 def test_lines_show_their_changed_words() -> None:
-    """What was removed is in brackets, what was added in braces."""
+    """Removed words are in brackets, and added ones in braces."""
     marks = {"same": "{}", "removed": "[{}]", "added": "{{{}}}"}
     for older, newer, lines in (
         ("- for **ten** years\n- a", "- for **two** years\n- a", ["changed item for [ten]{two} years", "same item a"]),
@@ -115,7 +115,7 @@ def test_letters_that_changed_places_are_noticed() -> None:
 def test_a_letter_that_is_missing_is_said_with_its_group() -> None:
     short = [*GROUPS[:3], GROUPS[3][1:], *GROUPS[4:]]
     assert code_faults(" ".join(short), 7) == [f"Group 4 ({short[3]}) must have 5 letters or digits."]
-    # Without spaces it is the first group that does not fit.
+    # Without spaces, the first group is the one that is wrong.
     length, first = code_faults("".join(short), 7)
     assert length.endswith("You typed 34 characters.") and first.startswith("Group 4 ")
     assert code_faults(" ".join(GROUPS[:6]), 7)[0].endswith("You typed 30 characters.")

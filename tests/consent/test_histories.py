@@ -1,4 +1,4 @@
-"""Rules 3, 4 and 5 over random histories, against a computation that keeps everything and knows nothing clever."""
+"""Rules 3, 4 and 5 over random histories, compared with a naive computation that stores everything."""
 
 import math
 from collections.abc import Callable
@@ -57,20 +57,20 @@ def of_each() -> list[list[Any]]:
 
 @dataclass
 class Naive:
-    """All that happened, in plain lists, and what follows from it by looking at all of it every time."""
+    """A log of all events in plain lists; every result is computed from all of it."""
 
     policies: list[tuple[datetime, dict[str, float]]] = field(default_factory=list)
     forms: list[tuple[datetime, str, datetime | None]] = field(default_factory=list)
     decisions: list[list[tuple[datetime, str, int, float]]] = field(default_factory=of_each)
     circumstances: list[list[tuple[datetime, str, datetime | None]]] = field(default_factory=of_each)
     spent: list[float] = field(default_factory=lambda: [0.0] * HOLDERS)
-    #: Circumstance by which somebody decided, as it was on record then, by holder and moment.
+    #: Circumstance under which somebody decided, as recorded then, by holder and moment.
     decided_as: dict[tuple[int, datetime], str] = field(default_factory=dict)
-    #: ε that somebody gave up with a yes to exactly that, by holder and moment.
+    #: ε that somebody gave up with a separate yes, by holder and moment.
     given_up: dict[tuple[int, datetime], float] = field(default_factory=dict)
 
     def epsilon_in_force(self, level: str, at: datetime) -> float:
-        """That of the policy whose date is the last by ``at``."""
+        """Return the ε of the policy with the latest date up to ``at``."""
         _date, epsilons = max((each for each in self.policies if each[0] <= at), key=lambda each: each[0])
         return epsilons[level]
 
@@ -80,20 +80,20 @@ class Naive:
         self.decided_as[holder, at] = self.state(holder, at)
 
     def last(self, holder: int, at: datetime) -> tuple[str, float] | None:
-        """(level, ε) of the last consent ever given, whatever came of it since."""
+        """Return (level, ε) of the last consent ever given, even if it has ended since."""
         for decided_at, level, _form, agreed in reversed(self.decisions[holder]):
             if level:
                 return level, min([agreed, *(each[level] for date, each in self.policies if decided_at < date <= at)])
         return None
 
     def weakens(self, holder: int, decision: tuple[datetime, str, int, float]) -> bool:
-        """Whether a decision promises less than the last consent of the list did then, without a yes to that."""
+        """Return whether a decision promises less than the last consent on the list did then, without a yes to that."""
         at, level, _form, agreed = decision
         last = self.last(holder, at) if level else None
         return last is not None and agreed > last[1] and self.given_up.get((holder, at)) != last[1]
 
     def state(self, holder: int, at: datetime) -> str:
-        """Circumstance of a holder at a moment."""
+        """Return the circumstance of a holder at a moment."""
         kind = "person"
         for recorded_at, recorded, until in self.circumstances[holder]:
             if recorded_at <= at:
@@ -101,14 +101,14 @@ class Naive:
         return kind
 
     def has_ended(self, holder: int, decided_at: datetime, at: datetime) -> bool:
-        """Whether somebody else answered, or nobody, when the decision was made or at any moment since."""
+        """Return whether somebody else or nobody has answered since the decision was made."""
         known = [each for each in self.circumstances[holder] if each[0] <= at]
         moments = [*(each[0] for each in known), *(each[2] for each in known if each[2] is not None), decided_at, at]
         by = self.decided_as[holder, decided_at]
         return any(self.state(holder, moment) != by for moment in moments if decided_at <= moment <= at)
 
     def promise(self, holder: int, at: datetime) -> tuple[str, float] | None:
-        """(level, ε) of a holder at a moment; None where they do not take part."""
+        """Return (level, ε) of a holder at a moment, or None if they do not take part."""
         past = [decision for decision in self.decisions[holder] if decision[0] <= at]
         if not past or not past[-1][1]:
             return None
@@ -123,8 +123,8 @@ class Naive:
 
 
 def cap(epsilon: float, delta: float) -> float:
-    """The μ² at which δ(ε) of a Gaussian account is ``delta``: Dong, Roth and Su 2022, Corollary 2.13."""
-    from scipy.optimize import brentq  # here, as every process that collects this file would load them
+    """Return the μ² at which δ(ε) of a Gaussian account is ``delta``: Dong, Roth and Su 2022, Corollary 2.13."""
+    from scipy.optimize import brentq  # here, because every process that collects this file would load it
     from scipy.stats import norm
 
     def excess(mu: float) -> float:
@@ -134,14 +134,14 @@ def cap(epsilon: float, delta: float) -> float:
 
 
 class History:
-    """The site and the naive computation, side by side."""
+    """The site and the naive computation, step by step."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.naive = clock, Naive()
         self.moments: list[datetime] = []
         self.lost: list[tuple[int, dict[str, Any], tuple[datetime, str, int, float]]] = []
         self.lost_circumstances: list[tuple[int, dict[str, Any], tuple[datetime, str, datetime | None]]] = []
-        #: Corrections that were announced: when they come into force, and the version that they correct.
+        #: Announced corrections: when they take effect, and the version that they correct.
         self.announced: list[tuple[datetime, int]] = []
         self.study = factories.study_create("random")
         conrad = user_create("conrad")
@@ -164,7 +164,7 @@ class History:
         self.announced = [each for each in self.announced if each[0] > self.clock.moment]
 
     def correct(self) -> None:
-        """A small correction, which changes nothing about anybody's consent when it comes into force."""
+        """Announce a small correction, which changes nobody's consent when it takes effect."""
         form = selectors.consent_form_in_force(self.study)
         words = form.texts["en"].split()
         text = {"en": " ".join([*words[:2], "page" if words[2:] == ["sheet"] else "sheet"])}
@@ -177,7 +177,7 @@ class History:
         self.announced.append((proposal.objection_until, form.version))
 
     def form(self, renewal: str, days: int | None) -> None:
-        """A version by which a consent counts for some days beside this one, or for good."""
+        """Publish a version with a consent period in days, or without one."""
         last = None if days is None else day_of(self.clock.moment) + timedelta(days=days)
         text = {"en": f"Version {len(self.naive.forms) + 1} page"}
         form = factories.form_publish(self.study, text, renewal, services.Valid(until=last))
@@ -199,12 +199,12 @@ class History:
         policy = factories.policy_approve(self.study, *epsilons, effective_from=effective)
         by_level = dict(zip(("HIGH", "AVERAGE", "LOW"), epsilons, strict=True))
         effective = policy.approval.effective_from
-        # The newest takes the place of those that were to come from its date on.
+        # The newest version replaces those that were due to start on or after its date.
         self.naive.policies = [each for each in self.naive.policies if each[0] < effective]
         self.naive.policies.append((effective, by_level))
 
     def give(self, holder: int, level: str, yes: bool = True) -> None:
-        """A consent, with a yes to a weaker promise or without one."""
+        """Give consent, with or without a yes to a weaker promise."""
         last = self.naive.last(holder, self.clock.now())
         weakens = last is not None and self.naive.epsilon_in_force(level, self.clock.now()) > last[1]
         answer = {"level": level, "accepts_weaker_than": last[1] if last and yes else None}
@@ -216,7 +216,7 @@ class History:
                 self.naive.given_up[holder, event.recorded_at] = event.epsilon_before
 
     def keep(self, holder: int) -> None:
-        """Whoever keeps their promise has it still, and one that plans and privacy groups know."""
+        """Check that people who keep their promise still have it, and that plans and privacy groups include it."""
         last = self.naive.last(holder, self.clock.now())
         epsilon = last[1] if last else EPSILONS[0][0]
         event = self.consent(holder, services.consent_keep, refused=last is None, epsilon=epsilon)
@@ -250,7 +250,7 @@ class History:
         self.naive.decide(holder, "", event.recorded_at)
 
     def lose(self, act: str, holder: int, *arguments: Any) -> None:
-        """A decision or circumstance that a restored database has forgotten, and the journal has not."""
+        """Lose a decision or circumstance from a restored database; the journal still has it."""
         chain: type[Any] = Circumstance if act == "circumstance" else ConsentEvent
         kept: list[Any] = (self.naive.circumstances if chain is Circumstance else self.naive.decisions)[holder]
         lost: list[Any] = self.lost_circumstances if chain is Circumstance else self.lost
@@ -264,7 +264,7 @@ class History:
         del kept[before:]
 
     def replay(self) -> None:
-        """What was lost is recorded again, and after it what was decided since, but for what weakens a promise."""
+        """Record lost decisions again, and then those made since, except for any that weaken a promise."""
         circumstances = [Circumstance.from_act(act) for _holder, act, _lost in self.lost_circumstances]
         newest = {holder: self.naive.decisions[holder][-1:] for holder, _act, _lost in self.lost}
         since = {n: [each for each in newest[n] if each[0] > lost[0]] for n, _act, lost in self.lost}
@@ -280,7 +280,7 @@ class History:
         self.lost, self.lost_circumstances = [], []
 
     def vote(self, cost: float) -> None:
-        """A release that costs everybody who takes part ``cost``; refused where it is too much for one."""
+        """Release something that costs every participant ``cost``; it is refused if anyone cannot pay."""
         now = self.clock.now()
         promises = {n: promise for n in range(HOLDERS) if (promise := self.naive.promise(n, now))}
         caps = {n: cap(epsilon, self.study.delta) for n, (_, epsilon) in promises.items()}
@@ -300,19 +300,19 @@ class History:
             self.naive.spent[n] += cost
 
     def promised(self, at: datetime) -> dict[int, tuple[str, float]]:
-        """State of a moment by the site."""
+        """Return the state at a moment according to the site."""
         snapshot = selectors.consent_snapshot(self.study, at)
         rows = zip(snapshot.holders.tolist(), snapshot.levels.tolist(), snapshot.epsilons.tolist(), strict=True)
         number = {holder.pk: n for n, holder in enumerate(self.holders)}
         return {number[pk]: (selectors.LEVELS[level], epsilon) for pk, level, epsilon in rows}
 
     def recorded(self, at: datetime) -> dict[int, tuple[str, float]]:
-        """State of a moment by the naive computation."""
+        """Return the state at a moment according to the naive computation."""
         return {n: promise for n in range(HOLDERS) if (promise := self.naive.promise(n, at))}
 
 
 def replayed(monkeypatch: pytest.MonkeyPatch, steps: list[Any]) -> History:
-    """Play a history on a site that has seen nothing; the caller rolls it back."""
+    """Play a history on an empty site; the caller rolls it back."""
     clock = Clock()
     monkeypatch.setattr(timezone, "now", clock.now)
     history = History(clock)

@@ -1,4 +1,4 @@
-"""The link alone lets a holder in; guessing lets nobody in and tells nothing."""
+"""Only the link gives a holder access, and guessing neither works nor reveals anything."""
 
 import csv
 import hashlib
@@ -67,7 +67,7 @@ def test_everyone_not_yet_invited_is_invited_at_once(study: Study, client: Clien
 
 @pytest.fixture
 def invited(study: Study) -> IssuedInvitation:
-    """P-1, who has a link and no account."""
+    """Return P-1, who has a link and no account."""
     return invite(study, "P-1")[0]
 
 
@@ -79,7 +79,8 @@ def test_a_code_is_unguessable_and_only_its_hash_is_kept(study: Study) -> None:
     issued = invite(study, *(f"P-{n}" for n in range(50)))
     assert len({new.code for new in issued}) == 50
     chosen = [new.code[start : start + 4] for new in issued for start in range(0, len(new.code), 5)]
-    assert len(chosen) * 20 == 50 * 80 and len(set(chosen)) > 195  # base 32: five bits a letter, the fifth checks
+    # base 32: five bits per letter, every fifth is a check letter
+    assert len(chosen) * 20 == 50 * 80 and len(set(chosen)) > 195
     for row in Invitation.objects.values():
         assert not any(new.code in str(row) for new in issued)
 
@@ -133,7 +134,7 @@ def test_the_command_writes_what_can_be_printed(study: Study, tmp_path) -> None:
 
 def test_the_link_alone_suffices_to_decide_look_up_change_and_withdraw(client, study, invited) -> None:
     opened = client.get(link(invited.code))
-    assert opened.url == reverse("consent:study", args=[study.slug])  # the code is gone from the address
+    assert opened.url == reverse("consent:study", args=[study.slug])  # the address no longer contains the code
     for sent in (answer(study, "HIGH"), answer(study, "LOW", promise="1.0", weaker="on")):
         client.post(reverse("consent:decide", args=[study.slug]), sent)
     assert "You take part: low protection." in page(client, "choice", study)
@@ -215,7 +216,7 @@ def test_an_account_needs_a_link_an_address_and_a_good_password_twice(client, st
 
 
 def test_a_mail_that_went_astray_confirms_nothing(client: Client, study: Study, invited: IssuedInvitation) -> None:
-    """Somebody else has the mistyped address: they know the link in the mail, not the password."""
+    """Somebody else has the mistyped address: they know the link in the email, but not the password."""
     client.get(link(invited.code))
     take_account(client, email="hana@example.org")
     confirmation = reverse("account_confirm_email", args=[EmailConfirmationHMAC.create(EmailAddress.objects.get()).key])
@@ -253,7 +254,7 @@ def test_an_existing_account_needs_its_password_and_second_factor(client: Client
 
 @pytest.fixture
 def steward(study: Study) -> Client:
-    """Has the role of data steward and no other."""
+    """Return somebody whose only role is data steward."""
     return as_(member(study, "stella", Role.STEWARD))
 
 
@@ -403,7 +404,7 @@ def test_guesser_has_to_wait_and_the_wait_tells_nothing(client, invited, clock, 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_guessing_passwords_and_addresses_of_accounts_is_limited(client, invited, settings, known: bool) -> None:
-    """A weak password for an unknown address and a wrong one for a known address differ in their answers."""
+    """A weak password for an unknown address and a wrong one for a known address get different responses."""
     settings.SIGN_IN_TRIES, settings.INVITATION_TRIES = (2, 9) if known else (9, 2)
     user_create("hanna@example.org")
     client.get(link(invited.code))

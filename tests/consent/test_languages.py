@@ -1,4 +1,4 @@
-"""A study's languages and variants: its form is complete in each, readers choose, and what was read is on record."""
+"""Languages and variants of a study: complete forms, the reader's choice, and a record of the text that was read."""
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -24,7 +24,7 @@ FRENCH |= {"harm": "Une assurance devine une maladie."}
 @pytest.fixture
 @built_once
 def study(db: None) -> Study:
-    """Promises French as well."""
+    """Return a study that also offers French."""
     translations = {"fr": FRENCH, "de": {"title": "Studie Ziffern"}}
     study = factories.study_create(languages=["en", "fr"], recipients="The archive.", translations=translations)
     factories.policy_approve(study)

@@ -1,4 +1,4 @@
-"""Letters and forms on paper as an institution sends them: words, logo, one language each, and their codes."""
+"""Letters and paper forms that an institution sends: its words and logo, one language each, and their codes."""
 
 import base64
 import io
@@ -136,7 +136,7 @@ def test_unknown_letters_are_refused(study: Study, issued: IssuedInvitation) -> 
 
 
 def rows_of(parts: list) -> list[list[dict]]:
-    """Cells of every row of a tree, whatever it stands in."""
+    """Return the cells of every row of a tree at any depth."""
     rows = []
     for part in parts:
         if isinstance(part, dict):

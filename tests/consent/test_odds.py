@@ -16,7 +16,7 @@ def in_100(probability: mpmath.mpf) -> int:
 
 
 def exact_mu(epsilon: float, delta: float) -> mpmath.mpf:
-    """The root of δ(μ) = Φ(−ε/μ + μ/2) − e^ε·Φ(−ε/μ − μ/2), which grows with μ, by bisection with 60 digits."""
+    """Find the root of δ(μ) = Φ(−ε/μ + μ/2) − e^ε·Φ(−ε/μ − μ/2), which grows with μ, by bisection with 60 digits."""
     epsilon, low, high = mpmath.mpf(epsilon), mpmath.mpf("1e-12"), mpmath.mpf(1000)
     for _ in range(200):
         mu = (low + high) / 2

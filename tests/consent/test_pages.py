@@ -1,4 +1,4 @@
-"""Tests of the data holder's pages."""
+"""The data holders' pages."""
 
 import math
 import re
@@ -20,14 +20,14 @@ from tests.pages import text
 
 @pytest.fixture
 def browser(hanna: User) -> Client:
-    """Hanna, signed in, on a client that checks cross-site request forgery as the real site does."""
+    """Return Hanna, signed in, in a client that checks for cross-site request forgery like the real site."""
     client = Client(enforce_csrf_checks=True)
     client.force_login(hanna)
     return client
 
 
 def rows(response) -> list[list[str]]:
-    """The cells of each row of the tables of a page."""
+    """Return the cells of each row of a page's tables."""
     found = re.findall(r"<tr>(.*?)</tr>", response.text, re.DOTALL)
     return [[cell.strip() for cell in re.findall(r"(?s)<t[hd][^>]*>(.*?)</t[hd]>", row)] for row in found]
 
@@ -37,14 +37,14 @@ def token(client: Client, path: str) -> str:
 
 
 def submit(client: Client, name: str, holder: DataHolder, choice: str = "", **data: object):
-    """Send the decision form as the study's page holds it."""
+    """Send the decision form as it is on the study's page."""
     study, last = holder.study, selectors.promise_last(holder)
     sent = {"csrfmiddlewaretoken": token(client, url("study", study)), "promise": repr(last.epsilon) if last else ""}
     return client.post(url(name, study), answer(study, choice, **sent | data))
 
 
 def checked(client: Client, holder: DataHolder, choice: str):
-    """The page that asks to confirm a choice."""
+    """Return the page that asks to confirm a choice."""
     return client.get(submit(client, "study", holder, choice).url)
 
 
@@ -265,7 +265,7 @@ def test_deciding_needs_a_post(browser: Client, holder: DataHolder) -> None:
     refused = submit(browser, "decide", holder)
     assert refused.status_code == 422
     here = re.search(r'name="next" value="([^"]+)"', refused.content.decode()).group(1)
-    # Who chooses another language there asks for that address, and finds the question again.
+    # Choosing another language there requests that address, and shows the question again.
     assert browser.get(here, {"choice": "HIGH"})["Location"] == url("study", holder.study)
     assert events(holder) == []
     assert browser.post(url("choice", holder.study), {"csrfmiddlewaretoken": token(browser, "/my/")}).status_code == 405

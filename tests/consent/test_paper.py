@@ -1,4 +1,4 @@
-"""Tests of decisions on paper."""
+"""Decisions on paper."""
 
 from datetime import date
 
@@ -20,7 +20,7 @@ HEAD = "pseudonym,level,form_version,signed_on,evidence\n"
 
 @pytest.fixture
 def study(clock: Clock, db: None) -> Study:
-    """Open since 1 January 2026 with ε 1, 2, 3; three holders; today is 11 January."""
+    """Return a study open since 1 January 2026 with ε 1, 2, 3 and three holders; today is 11 January."""
     study = factories.study_open()
     services.holders_register(study=study, pseudonyms=["P-1", "P-2", "P-3"])
     clock.days_pass(10)
@@ -90,7 +90,7 @@ def test_weaker_protection_on_paper_needs_its_own_box(study: Study) -> None:
 
 def test_days_on_paper_are_those_of_the_sites_zone(study: Study, give: Decide, clock: Clock, settings) -> None:
     settings.TIME_ZONE = "Pacific/Auckland"
-    clock.days_pass(-3 / 24)  # nine in the evening of 10 January in UTC, ten in the morning of the 11th here
+    clock.days_pass(-3 / 24)  # 21:00 on 10 January in UTC, 10:00 on the 11th in this time zone
     holder = study.holders.get(pseudonym="P-1")
     give(holder, "HIGH")
     services.consent_withdraw(holder=holder, acting_user=None)

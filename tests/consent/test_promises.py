@@ -1,4 +1,4 @@
-"""Promises that change: before and now in odds, kept where wanted, weaker only with a separate yes to exactly that."""
+"""Changing promises: old and new odds, keeping a promise, and a separate yes to a weaker one."""
 
 from datetime import timedelta
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def high(study: Study, holder: DataHolder, give: Decide) -> DataHolder:
-    """Somebody who was promised 56 at high protection, which means 60 for whoever decides now."""
+    """Return somebody who was promised 56 at high protection, which now means 60 for new decisions."""
     give(holder, "HIGH")
     factories.policy_approve(study, 2, 4, 8)
     return holder
@@ -120,7 +120,7 @@ def test_a_weaker_promise_behind_the_services_is_found(high: DataHolder, yes: fl
 
 
 def test_a_replay_weakens_nothing(study: Study, holder: DataHolder, give: Decide) -> None:
-    """A stronger promise that a restored database forgot stands against a weaker answer to pages that forgot it."""
+    """A weaker answer to outdated pages does not replace a stronger promise that a restored database forgot."""
     give(holder, "LOW")
     lost = ConsentEvent.from_act(give(factories.holder_create(study, "P-2"), "HIGH").as_act())
     lost.holder = holder
@@ -131,7 +131,7 @@ def test_a_replay_weakens_nothing(study: Study, holder: DataHolder, give: Decide
 
 
 def test_a_yes_to_another_promise_gives_up_none_that_was_lost(study: Study, holder: DataHolder, give: Decide) -> None:
-    """Somebody said yes to weaker than low protection, on a page that had forgotten their high protection."""
+    """Somebody agreed to less than low protection on a page that had forgotten their high protection."""
     give(holder, "LOW")
     lost = ConsentEvent.from_act(give(factories.holder_create(study, "P-2"), "HIGH").as_act())
     lost.holder = holder

@@ -9,7 +9,7 @@ from consent.models import Study
 from tests import factories
 from tests.snapshots import built_once
 
-#: What a study says of itself, which the site does not write.
+#: Texts that the study, not the site, writes.
 OWN_WORDS = {"controller": "Klinik", "purpose": "Lesen.", "data_categories": "Bilder.", "recipients": ""}
 PAGES = ["/my/", "/my/digits/", "/my/digits/choice/", "/my/digits/withdraw/", "/my/digits/uses/", "/my/digits/check/",
          "/my/digits/receipts/1/", "/my/digits/receipts/1/text/", "/glossary/", "/join/", "/privacy/",
@@ -46,7 +46,7 @@ def test_holders_read_plain_sentences(browser, study, hanna, give, language: str
 
 
 def too_hard(page: str, html: str, language: str) -> dict[str, tuple[float, list[str]]]:
-    """Level and hardest sentences of a page that is above the largest level; empty if it is not."""
+    """Return the level and hardest sentences of a page that is too hard; empty if it is not."""
     formula, largest = FORMULAS[language]
     read = sentences(html)
     assert read, page
@@ -54,15 +54,15 @@ def too_hard(page: str, html: str, language: str) -> dict[str, tuple[float, list
     return {page: (round(level, 1), sorted(read, key=lambda one: -formula([one]))[:12])} if level > largest else {}
 
 
-#: Elements that end a sentence, whether or not a full stop does.
+#: Elements that end a sentence, even without a full stop.
 _BLOCK = {"p", "li", "dd", "dt", "h1", "h2", "h3", "h4", "summary", "label", "td", "th", "legend", "a", "button", "div"}
-#: What is no sentence of the site to its holders.
+#: Elements that contain no sentences of the site to its holders.
 _LEFT_OUT = {"script", "style", "svg", "code", "table", "nav", "header", "footer"}
 _VOID = {"br", "input", "meta", "link", "hr", "path", "circle"}
 
 
 class _Sentences(HTMLParser):
-    """Text of ``<main>`` in blocks, without elements left out."""
+    """The text of ``<main>`` in blocks, without elements that are left out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,13 +91,13 @@ class _Sentences(HTMLParser):
 
 
 def sentences(html: str) -> list[str]:
-    """Sentences of a page, in order: what ends with a full stop, a question mark or an exclamation mark."""
+    """Return the sentences of a page in order, which end with a full stop, question mark or exclamation mark."""
     parser = _Sentences()
     parser.feed(html)
     found = []
     for block in parser.blocks:
         line = re.sub(r"\s+", " ", block).strip()
-        # A number of a day or an address ends no sentence.
+        # The full stop after a day or within an address does not end a sentence.
         found += [
             part for part in re.split(r"(?<=[^\d][.?!])\s+(?=[“„A-ZÄÖÜ])", line) if part.rstrip("”“)")[-1:] in {*".?!"}
         ]
@@ -109,7 +109,7 @@ def words(sentence: str) -> list[str]:
 
 
 def syllables_en(word: str) -> int:
-    """Syllables of an English word.
+    """Return the number of syllables of an English word.
 
     >>> [syllables_en(word) for word in ("records", "used", "decided", "table", "guess", "protection", "people")]
     [2, 1, 3, 2, 1, 3, 2]
@@ -121,7 +121,7 @@ def syllables_en(word: str) -> int:
 
 
 def syllables_de(word: str) -> int:
-    """Syllables of a German word.
+    """Return the number of syllables of a German word.
 
     >>> [syllables_de(word) for word in ("Daten", "Einwilligung", "teilnehmen", "neue", "Studie", "Frau")]
     [2, 4, 3, 2, 2, 1]
@@ -130,13 +130,13 @@ def syllables_de(word: str) -> int:
 
 
 def flesch_kincaid(text: list[str]) -> float:
-    """Flesch-Kincaid grade (Kincaid et al. 1975) of English sentences."""
+    """Return the Flesch-Kincaid grade (Kincaid et al. 1975) of English sentences."""
     found = [word for sentence in text for word in words(sentence)]
     return 0.39 * len(found) / len(text) + 11.8 * sum(map(syllables_en, found)) / len(found) - 15.59
 
 
 def wiener_sachtextformel(text: list[str]) -> float:
-    """First Wiener Sachtextformel (Bamberger, Vanecek 1984) of German sentences."""
+    """Return the first Wiener Sachtextformel (Bamberger, Vanecek 1984) of German sentences."""
     found = [word for sentence in text for word in words(sentence)]
     syllables = [syllables_de(word) for word in found]
     three = 100 * sum(count >= 3 for count in syllables) / len(found)
@@ -145,5 +145,5 @@ def wiener_sachtextformel(text: list[str]) -> float:
     return 0.1935 * three + 0.1672 * len(found) / len(text) + 0.1297 * long - 0.0327 * one - 0.875
 
 
-#: The formula of each language, and the most that holders are asked to read.
+#: The formula of each language, and the highest level allowed for holders.
 FORMULAS = {"en": (flesch_kincaid, 8.0), "de": (wiener_sachtextformel, 9.0)}

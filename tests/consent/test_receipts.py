@@ -1,4 +1,4 @@
-"""Receipts for holders and exports for auditors: whole, verifiable, and nothing that the reader may not see."""
+"""Receipts for holders and exports for auditors: complete, verifiable, and without secrets."""
 
 import base64
 import csv
@@ -69,7 +69,7 @@ def test_every_decision_has_its_receipt_counted_among_ones_own(browser, study, h
 
 
 def test_the_json_follows_the_standards_parts(browser: Client, study: Study, holder: DataHolder, give: Decide) -> None:
-    """Mandatory fields are listed by W3C's Data Privacy Vocabulary group: w3id.org/dpv/guides/consent-27560."""
+    """W3C's Data Privacy Vocabulary group lists the mandatory fields: w3id.org/dpv/guides/consent-27560."""
     give(holder, "HIGH")
     give(holder, "LOW")
     last = services.consent_withdraw(holder=holder, acting_user=None)
@@ -107,7 +107,7 @@ def test_the_json_follows_the_standards_parts(browser: Client, study: Study, hol
 
 @pytest.mark.parametrize(("language", "title"), [("en", "手書き"), ("de", "Zażółć – ε, Ж, “x” ≤ ß # *not* markup")])
 def test_the_pdf_is_tagged_and_whole_in_every_alphabet(browser, study, holder, give, language, title, caplog) -> None:
-    """Letters that the font lacks cost the standard, and not the receipt."""
+    """If the font lacks letters, the receipt is made without following the standard."""
     services.study_update(study=study, title=title)
     give(holder, "HIGH")
     browser.cookies["django_language"] = language
@@ -130,7 +130,7 @@ def test_the_copy_tells_a_bound_of_the_account_and_never_the_amount(browser, stu
 
 
 def test_the_export_holds_all_decisions(browser: Client, study: Study, holder: DataHolder, give: Decide) -> None:
-    """And scans of letters, and who looked; nothing of anybody else."""
+    """It also contains scans of letters and who looked them up, and nothing about other people."""
     assert browser.get(url("export", study)).json()["decisions"] == []
     scan, steward = b"%PDF-1.7 signed", user_create("sten")
     today = timezone.now().date()
@@ -150,7 +150,7 @@ def test_the_export_holds_all_decisions(browser: Client, study: Study, holder: D
 
 
 def levels_that_fit(between: ConsentEvent, after: ConsentEvent, before_hash: str, after_hash: str) -> Iterator[str]:
-    """The levels of ``between`` with which the chain leads from one hash to the other, all else being known."""
+    """Return the levels of ``between`` with which the chain leads from one hash to the other, if all else is known."""
     for level in Level.values:
         candidate = ConsentEvent.objects.get(pk=between.pk)
         candidate.level, candidate.previous_hash = level, before_hash
@@ -166,7 +166,7 @@ def test_two_receipts_do_not_tell_the_level_of_who_decided_in_between(study: Stu
     assert list(levels_that_fit(between, after, before.hash, after.hash)) == ["LOW"], "the hashes reveal the level"
 
     def numbers(event: ConsentEvent) -> set[str]:
-        """All that could be a hash, in everything that a holder may take away."""
+        """Return all possible hashes in everything that a holder may download."""
         client = as_(event.holder.user)
         names = {"receipt": [1], "receipt_json": [1], "export": []}
         shown = " ".join(client.get(url(name, study, *args)).text for name, args in names.items())
@@ -230,7 +230,7 @@ ADDRESS = "/studies/digits/recruitment/consents."
 
 @pytest.fixture
 def decided(db: None, give: Decide) -> Study:
-    """P-1 changed from HIGH to LOW, P-2 withdrew, P-3 refused."""
+    """Let P-1 change from HIGH to LOW, P-2 withdraw and P-3 refuse."""
     decided = factories.study_open()
     first, second, third = (factories.holder_create(decided, f"P-{n}") for n in (1, 2, 3))
     give(first, "HIGH")
@@ -273,7 +273,7 @@ def test_nothing_tells_an_auditor_one_persons_choice(decided: Study, kind: str) 
 
 
 def test_chains_of_questions_can_be_recomputed_from_the_file(decided: Study) -> None:
-    """By the formula in docs/consent.md, for rows that tell nothing of holders."""
+    """By the formula in docs/consent.md, for rows that reveal nothing about holders."""
     factories.policy_approve(decided, 0.5, 1, 2)
     document = json.loads(export("json"))
     for name in ("forms", "policies"):
@@ -322,7 +322,7 @@ def test_a_change_behind_the_chain_is_seen_in_an_older_file(decided: Study, tmp_
     triggers_remove(connection)
     event = ConsentEvent.chain(decided.pk).get(sequence=3)
     event.level = "AVERAGE"
-    with connection.cursor() as cursor:  # computed anew, as whoever holds the database could
+    with connection.cursor() as cursor:  # recomputed, as someone with the database could
         statement = "UPDATE consent_consentevent SET level = %s, hash = %s WHERE id = %s"
         cursor.execute(statement, ["AVERAGE", event.computed_hash(), event.pk])
     with pytest.raises(CommandError, match="decision 3: number in the file differs from the record"):

@@ -1,4 +1,4 @@
-"""Roles: who gives them, what takes a second person, that nobody is on both sides, and that all is on record."""
+"""Roles: who assigns them, which take a second person, incompatible roles, and a record of every change."""
 
 from html import unescape
 
@@ -50,7 +50,7 @@ def confirm(study: Study, person: User) -> None:
 
 
 def record(study: Study) -> list[tuple[str, str, str]]:
-    """Person, role and change, in the order in which they were recorded."""
+    """Return person, role and change, in the order in which they were recorded."""
     names = dict(User.objects.values_list("pk", "username"))
     rows = RoleChange.chain(study.pk).values_list("user_id", "role", "kind")
     return [(names.get(user, "gone"), role, kind) for user, role, kind in rows]
@@ -181,7 +181,7 @@ def test_a_new_study_begins_its_record_with_who_created_it(study: Study, hanna: 
         hanna.delete()
     for membership in memberships:
         services.membership_remove(membership=membership, acting_user=None)
-    assert record(study)[2:] == [("hanna", "auditor", "given"), ("hanna", "auditor", "taken")], "each once"
+    assert record(study)[2:] == [("hanna", "auditor", "given"), ("hanna", "auditor", "taken")], "once each"
     assert list(RoleChange.chain_faults(study.pk)) == list(role_faults(study)) == []
 
 
@@ -226,12 +226,12 @@ def watched() -> Study:
 
 @pytest.fixture
 def otto(watched: Study) -> User:
-    """An operator who is no data steward."""
+    """Return an operator who is not a data steward."""
     return appoint(watched, "otto", "operator")
 
 
 def administrator(watched: Study, name: str, role: str, makes: str) -> tuple[User, User]:
-    """Somebody with a role who administers the installation, and an account that they have made."""
+    """Return an installation administrator with a role, and an account that they created."""
     user = appoint(watched, name, role)
     administrator_set(user=user, appointed=True, acting_user=None)
     fields = {"first_name": "P.", "last_name": "U.", "email": f"{makes}@example.org"}
@@ -327,7 +327,7 @@ def proposed(watched: Study, user: User) -> Run:
 
 
 def test_an_account_that_an_administrator_made_is_no_second_person_for_them(watched: Study) -> None:
-    """Even where somebody who watches the study was led to confirm its role."""
+    """This is also true if somebody who oversees the study confirmed that account's role."""
     ada, puppet = administrator(watched, "ada", "operator", "puppet")
     services.membership_add(study=watched, user=puppet, role="operator", acting_user=ada)
     assert roles_of(puppet) == set()
@@ -492,7 +492,7 @@ def test_append_only_rows_are_read_only(admin: Client, holder: DataHolder, give:
 
 
 def test_nothing_leads_from_a_holder_to_their_choice(admin: Client, holder: DataHolder) -> None:
-    """One person's level is looked up where every look is on record."""
+    """Every look-up of a person's level is recorded."""
     form = holder.study.consent_forms.get()
     event = services.consent_give(holder=holder, level="HIGH", form=form, acting_user=holder.user)
     pages = {name: reverse(f"admin:consent_{name}_changelist") for name in ("consentevent", "dataholder")}

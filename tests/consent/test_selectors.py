@@ -1,4 +1,4 @@
-"""Whose consent counts, with which ε, and how many hold which decision."""
+"""Whose consent is valid, with which ε, and how many people made which decision."""
 
 import random
 from collections import Counter
@@ -192,12 +192,12 @@ def test_a_snapshot_is_read_again_only_after_a_change(db: None, give: Decide, mo
         selectors.consent_snapshot(study).epsilons[0] = 9.0
 
 
-#: Numbers of changes from which on a count is kept, and made anew.
+#: Number of changes after which counts are cached, and recomputed.
 LIMITS = [(1, 10_000), (1, 2), (100, 10_000)]
 
 
 def counted_one_by_one(study: Study) -> dict[str, int]:
-    """The numbers as they follow from every holder's last decision and the reason why it may not count."""
+    """Count from every holder's last decision and the reason why it may not be valid."""
     numbers: Counter[str] = Counter()
     suspended = lapses_at(study, timezone.now())
     for holder in DataHolder.objects.filter(study=study):
@@ -244,7 +244,7 @@ def test_a_count_that_is_there_is_not_made_again(study, give, monkeypatch, djang
         give(factories.holder_create(study, f"P-{number}"), "HIGH")
     assert holders_per_level(study)["HIGH"] == 6
     DecisionCount.objects.filter(study=study).update(counts=[["given", "LOW", None, None, 1000]])
-    assert holders_per_level(study)["SUSPENDED"] == 1000  # what was kept is what counts
+    assert holders_per_level(study)["SUSPENDED"] == 1000  # the cached numbers are used
     with django_assert_max_num_queries(5):
         holders_per_level(study)
 

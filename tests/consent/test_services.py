@@ -1,4 +1,4 @@
-"""Tests of the consent services."""
+"""The consent services."""
 
 import math
 from datetime import timedelta
@@ -140,7 +140,7 @@ def test_a_policy_counts_from_its_date_on_and_never_before_its_approval(study: S
 
 
 def test_a_policy_that_was_to_come_gives_way_to_a_newer_one(study: Study, holder: DataHolder, give: Decide) -> None:
-    """A larger ε is approved for next week; then the committee thinks better of it."""
+    """A larger ε is approved for next week, and then the committee changes its mind."""
     soon = timezone.now() + timedelta(days=7)
     factories.policy_approve(study, 2, 4, 8, effective_from=soon)
     newest = factories.policy_approve(study, 0.5, 1, 1.5)

@@ -1,4 +1,4 @@
-"""A visit by invitation: how long it lasts, where it leads back to, what is kept when it ends."""
+"""A visit by invitation: how long it lasts, where it returns to, and what is kept when it ends."""
 
 from datetime import date
 
@@ -24,7 +24,7 @@ HOURS = 1 / 24
 
 @pytest.fixture
 def codes(clock: Clock, study: Study) -> list[str]:
-    """Of P-1 and P-2."""
+    """Return the codes of P-1 and P-2."""
     issued = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["P-1", "P-2"])
     return [new.code for new in issued]
 
@@ -84,7 +84,7 @@ def test_an_answer_that_comes_too_late_is_kept_for_the_same_person(visitor, stud
 
 @pytest.fixture
 def postponed(visitor: Client, study: Study) -> Client:
-    """P-1 has ticked low protection and that they talked to somebody, and wants to decide later."""
+    """Let P-1 tick low protection and that they talked to somebody, and postpone the decision."""
     answer = {**ANSWER, "choice": "LOW", "text": "en"}
     visitor.post(url("study", study), answer)
     assert visitor.post(url("decide", study), {**answer, "talked": "on", "later": "1"}).url == url("later", study)
@@ -138,14 +138,14 @@ def test_ticked_answers_expire(postponed: Client, study: Study, codes: list[str]
 
 @pytest.fixture
 def late(visitor: Client, study: Study, clock: Clock) -> Client:
-    """P-1 takes part; their visit is over."""
+    """Return P-1, who takes part and whose visit is over."""
     visitor.post(url("decide", study), {**ANSWER, "choice": "LOW"})
     clock.days_pass(3 * HOURS)
     return visitor
 
 
 def again(client: Client, code: str):
-    """The page to which the link leads, opened anew."""
+    """Open the link again, and return the page to which it leads."""
     return client.get(reverse("open_link", args=[code]), follow=True)
 
 
@@ -181,7 +181,7 @@ def test_a_late_withdrawal_depends_on_nothing_that_the_study_asks(late, study, c
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "closed", "requested"])
 def test_a_late_erasure_is_requested_again(late, study, codes, clock, meanwhile: str) -> None:
-    """Somebody who takes no part any more pressed the button that erases records three hours after they saw it."""
+    """Somebody who no longer takes part pressed the button to erase records three hours after seeing it."""
     holder = DataHolder.objects.get(pseudonym="P-1")
     again(late, codes[0])
     late.post(url("withdraw", study), {"records": "keep"})

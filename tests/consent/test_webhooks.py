@@ -1,4 +1,4 @@
-"""Webhooks through a real HTTPS server: what is sent and signed, where it never goes, and what is tried again."""
+"""Webhooks through a real HTTPS server: what is sent and signed, refused addresses, and retries."""
 
 import json
 import logging
@@ -52,7 +52,7 @@ def bodies(receiver: Receiver) -> list[dict[str, Any]]:
 
 
 def sent(receiver: Receiver) -> None:
-    """Try what waits again now, whenever it is due."""
+    """Retry waiting messages now, even if they are not due."""
     WebhookDelivery.objects.update(due_at=timezone.now())
     webhooks_deliver()
 
@@ -102,7 +102,7 @@ def test_proposals_and_approvals_reveal_nothing_about_people(study: Study, recei
     services.consent_form_approve(proposal=proposal, acting_user=user_create("conrad"))
     webhooks_deliver()
     entries = [(each["study"], each["event"]) for each in bodies(receiver)]
-    # The other study's policy and form were there before it had a webhook.
+    # The other study's policy and form existed before it had a webhook.
     told = ("policy.proposed", "policy.approved", "form.proposed", "form.published")
     assert entries == [(study.slug, event) for event in told]
     text = json.dumps(bodies(receiver))
@@ -201,7 +201,7 @@ def test_a_certificate_for_another_host_is_refused(study, receiver, tmp_path, mo
 
 
 def test_an_answer_that_never_ends_is_broken_off(study, receiver, monkeypatch) -> None:
-    """The other side takes the connection and says nothing, byte by byte for longer than anybody waits."""
+    """The server accepts the connection and sends nothing, byte by byte for longer than the limit."""
     monkeypatch.setattr(outbound, "WHOLE", 0.2)
     held = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -255,7 +255,7 @@ def test_webhooks_go_to_public_addresses_and_those_that_are_allowed(study: Study
 
 
 def test_a_name_that_changes_its_address_leads_nowhere_private(study, receiver, settings, monkeypatch) -> None:
-    """A resolver that answers a public address at first and a private one at each later question."""
+    """A resolver returns a public address at first, and a private one for each later request."""
     endpoint = made(study, receiver.url).endpoint
     settings.WEBHOOK_NETWORKS = []
     monkeypatch.setattr(outbound, "_PORT", urlsplit(receiver.url).port)

@@ -1,4 +1,4 @@
-"""``manage.py backup`` and ``restore``: made while a worker is at work, restored beside, locked, settled, pruned."""
+"""``manage.py backup`` and ``restore``: made while a worker is busy, restored, locked, settled, deleted."""
 
 import hashlib
 import json
@@ -73,7 +73,7 @@ NOT_WRITTEN = r"could not be written|pg_dump failed"
 
 @pytest.fixture
 def identity(tmp_path: Path) -> Path:
-    """File with the private key of backups, of which the installation knows the public one."""
+    """Return the file with the private key of backups, whose public key the installation has."""
     file = tmp_path / "identity"
     file.write_text(f"# of backups\n{IDENTITY}\n")
     return file
@@ -87,7 +87,7 @@ def study_with_run(**fields: Any) -> Study:
 
 
 def backup_say(folder: Path, *options: str) -> str:
-    """What the command says."""
+    """Return the command's output."""
     out = StringIO()
     with override_settings(BACKUP_RECIPIENTS=[RECIPIENT]):
         call_command("backup", str(folder), *options, stdout=out)
@@ -95,7 +95,7 @@ def backup_say(folder: Path, *options: str) -> str:
 
 
 def backup(folder: Path) -> Path:
-    """The file that the command made in ``folder``."""
+    """Return the file that the command made in ``folder``."""
     before = set(folder.glob("ipate-2*"))
     said = backup_say(folder)
     (made,) = set(folder.glob("ipate-2*")) - before
@@ -113,7 +113,7 @@ def restore(file: Path, *options: str) -> str:
 
 
 def site() -> dict[str, str]:
-    """Environment of another process of this installation."""
+    """Return the environment of another process of this installation."""
     places = {
         f"IPATE_{alias.upper()}_STORAGE_OPTIONS": json.dumps({"location": storages[alias].path("")})
         for alias in (*STORAGES, "keys")
@@ -123,7 +123,7 @@ def site() -> dict[str, str]:
 
 @contextmanager
 def no_room() -> Iterator[None]:
-    """Context in which no file grows beyond some kilobytes."""
+    """Prevent files from growing beyond some kilobytes."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
     try:
@@ -134,7 +134,7 @@ def no_room() -> Iterator[None]:
 
 @contextmanager
 def another_database(name: str) -> Iterator[str]:
-    """Address of a new database of a PostgreSQL user without rights; empty where the tests are on SQLite."""
+    """Return the address of a new database of a PostgreSQL user without rights; empty if the tests use SQLite."""
     if connection.vendor != "postgresql":
         yield ""
         return
@@ -160,7 +160,7 @@ def manifest_of(file: Path) -> dict[str, Any]:
 
 
 def changed(file: Path, at: Path, change: Callable[[dict[str, bytes], dict[str, Any]], None]) -> Path:
-    """Another backup, of which ``change`` has changed contents and manifest."""
+    """Return another backup whose contents and manifest ``change`` has changed."""
     content = content_of(file)
     manifest = json.loads(content.pop(MANIFEST))
     change(content, manifest)
@@ -172,7 +172,7 @@ def changed(file: Path, at: Path, change: Callable[[dict[str, bytes], dict[str, 
 
 
 def names_of(file: Path) -> set[str]:
-    """Names of the files in a backup."""
+    """Return the names of the files in a backup."""
     manifest = manifest_of(file)
     return set(manifest["files"]) - {manifest["database"]}
 
@@ -235,7 +235,7 @@ def test_a_backup_during_a_run_is_whole_and_locked_until_settled(tmp_path: Path,
     said = restore(made)
 
     assert "table is locked" in said and "FAULT" not in said
-    assert Verification.objects.get().locked, "before a look at what is missing"
+    assert Verification.objects.get().locked, "before anyone looked at what is missing"
     assert Release.objects.count() == kept and ConsentEvent.objects.count() == events - 1
     for release in Release.objects.exclude(charges=""):
         charges_of(release)
@@ -280,8 +280,8 @@ def test_records_erased_after_a_backup_come_back_and_are_erased_again(tmp_path: 
     assert dataset.rows == owned - 1
     assert "table is locked" in restore(made)
     dataset.refresh_from_db()
-    assert dataset.rows == owned, "the backup knows nothing of the erasure"
-    assert len(records_load(dataset)["x"]) == owned - 1, "their key is gone: nobody reads what came back"
+    assert dataset.rows == owned, "the backup does not know of the erasure"
+    assert len(records_load(dataset)["x"]) == owned - 1, "their key is destroyed, so nobody can read the restored rows"
     settle("table")
     assert not missing_rows(Study.objects.get(pk=study.pk))
     assert records_erase(study.pk) == 1
@@ -312,7 +312,7 @@ def test_old_backups_forget_whoever_was_erased_with_the_next_copy_of_the_keys(tm
     assert set(records["holder"].tolist()) == others and np.isfinite(records["x"]).all()
     assert storages["private"].exists(f"evidence/{study.pk}/{scan}.pdf") and scan_load(study, scan) is None
     restore(old, "--keys", str(tmp_path / "old" / KEYS))
-    assert set(owners_of(dataset)) == others, "what is there stays, and is newer"
+    assert set(owners_of(dataset)) == others, "newer files are kept"
 
 
 def test_a_copy_of_keys_is_not_replaced_where_keys_are_missing(tmp_path: Path) -> None:
@@ -459,7 +459,7 @@ def is_left_whole(before: tuple[Any, ...]) -> None:
 
 
 def study_since(folder: Path) -> Path:
-    """A backup, after which files came, went and changed, and rows as well."""
+    """Return a backup after which files and rows were added, removed and changed."""
     study = study_with_run()
     storages["private"].save("folder/earlier", ContentFile(b"erased since"))
     made = backup(folder)
@@ -478,7 +478,7 @@ def test_a_restoration_that_fails_leaves_database_and_files_whole(tmp_path: Path
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'common' AND name = '0001_initial'")
     try:
-        unmigrated = backup(tmp_path / "unmigrated")  # lacks the note of one that it has been through
+        unmigrated = backup(tmp_path / "unmigrated")  # lacks the note that it was applied
     finally:
         MigrationRecorder(connection).record_applied("common", "0001_initial")
     made = study_since(tmp_path / "backups")
@@ -506,7 +506,7 @@ def test_a_backup_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("step", ["_locked", "call_command", "StagedFiles.settle"])
 def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(tmp_path, identity, step) -> None:
-    """While the copy is beside, before it takes the live one's place, and right after that."""
+    """It is killed while copying, before the copy replaces the live one, and right after that."""
     made = study_since(tmp_path / "backups")
     before = installation()
     program = (
@@ -533,7 +533,7 @@ def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(tmp_pa
     else:
         assert ConsentEvent.objects.count() == len(before[0][ConsentEvent]) - 1
 
-    # What the killed one left goes with the next, whether that is a backup or a restoration.
+    # The next backup or restoration deletes leftovers of the killed one.
     backup(tmp_path / "more")
     if step != "StagedFiles.settle":
         BackupRecord.objects.filter(pk=BackupRecord.objects.latest("made_at").pk).delete()
@@ -543,7 +543,7 @@ def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(tmp_pa
 
 
 def older(made: Path, **ago: float) -> Path:
-    """A copy of a backup as if it had been made some time ago."""
+    """Return a copy of a backup as if it had been made some time ago."""
     moment = timezone.now().astimezone(UTC) - timedelta(**ago)
     copy = made.with_name(f"{moment:ipate-%Y-%m-%dT%H%M%SZ}.tar.age")
     shutil.copy(made, copy)
@@ -551,7 +551,7 @@ def older(made: Path, **ago: float) -> Path:
 
 
 def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(tmp_path, monkeypatch) -> None:
-    forgotten: list[float] = []  # ages in days from which acts leave the journal
+    forgotten: list[float] = []  # ages in days after which decisions are removed from the journal
     monkeypatch.setattr(
         "ipate_web.backups.installation.acts_forget", lambda _, age: forgotten.append(age / timedelta(days=1))
     )
@@ -572,7 +572,7 @@ def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(tmp_path, mo
     young.unlink()
 
     def failing() -> set[str]:
-        """Names that are left after a backup that could not be made."""
+        """Return the names that remain after a failed backup."""
         records = BackupRecord.objects.count()
         with no_room(), pytest.raises(CommandError, match=NOT_WRITTEN):
             backup_say(folder)
@@ -580,11 +580,11 @@ def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(tmp_path, mo
         return {path.name for path in folder.glob("ipate-2*")}
 
     assert forgotten == pytest.approx([35, 35], abs=0.01)
-    assert len(failing()) == 1, "the last good one stays while nothing was erased since"
-    assert forgotten[2:] == pytest.approx([40], abs=0.01), "what the last one lacks is still known"
+    assert len(failing()) == 1, "the last good one is kept while nothing was erased since"
+    assert forgotten[2:] == pytest.approx([40], abs=0.01), "the journal still has what the last one lacks"
     consent_withdraw(holder=study.holders.first(), acting_user=None)
     records_erase(study.pk)
-    assert failing() == set(), "whoever was erased is in no backup beyond the days that were stated"
+    assert failing() == set(), "erased people are in no backup older than the stated number of days"
     assert forgotten[3:] == pytest.approx([35], abs=0.01)
     with pytest.raises(CommandError, match=NOT_WRITTEN):
         backup_say(folder / "notes.txt" / "backup")
@@ -593,7 +593,7 @@ def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(tmp_path, mo
 
 
 def test_a_file_that_comes_and_goes_while_it_is_copied_is_tried_again(tmp_path, monkeypatch) -> None:
-    """A run's row names a file that is there at the moment of the copy and gone before it is looked for."""
+    """A run's row names a file that exists when copying begins and is deleted before it is read."""
     from ipate_web.backups import installation as backups
     from ipate_web.backups.databases import snapshot
 
@@ -653,7 +653,7 @@ def test_every_field_that_names_a_file_is_known(tmp_path: Path) -> None:
 @pytest.mark.both
 @pytest.mark.exhaustive
 def test_a_new_installation_takes_a_backup(tmp_path: Path, identity: Path) -> None:
-    """By the command line, into an empty folder or database of a user without rights, the journal moved there first."""
+    """By the command line, into an empty folder or a database user's empty database, after moving the journal."""
     study_with_run()
     user_create("root", is_superuser=True)
     made = backup(tmp_path / "backup")
@@ -698,7 +698,7 @@ def test_a_drill_restores_elsewhere_and_changes_nothing(tmp_path: Path, identity
         said = drill(made, *([f"--database={address}"] if address else []))
     assert (files(), rows(), sorted(Path(settings.VAR_DIR).rglob("*"))) == before
     found = json.loads(report.read_text())
-    assert found["locked"] == ["table"], "somebody withdrew since"
+    assert found["locked"] == ["table"], "somebody has withdrawn since"
     assert found["restore_seconds"] > 0 and found["bytes"] == made.stat().st_size and found["age_hours"] < 1
     assert "The backup is complete" in said and "locked: table" in said
 

@@ -1,4 +1,4 @@
-"""``manage.py demo`` and ``manage.py up`` in processes of their own, as people start them."""
+"""``manage.py demo`` and ``manage.py up`` in separate processes, as people start them."""
 
 import json
 import os
@@ -22,11 +22,11 @@ from tests.workers import wait_until
 from training.models import Run
 
 PATIENCE = 1800
-"""Seconds after which a command hangs, on a machine that is slow and busy with other tests."""
+"""Seconds after which a command counts as hanging, on a slow machine that is busy with other tests."""
 
 
 def manage(var: Path, *arguments: str) -> subprocess.Popen:
-    """A command with the embedded default, in a folder of its own, whatever the suite runs on."""
+    """Run a command with the default database in a separate folder, regardless of the suite's database."""
     inherited = {key: value for key, value in os.environ.items() if key not in ("DATABASE_URL", "IPATE_BROKER_URL")}
     environment = inherited | {"DJANGO_SETTINGS_MODULE": "ipate_web.settings", "IPATE_VAR_DIR": str(var)}
     command, pipe, folder = [sys.executable, "manage.py", *arguments], subprocess.PIPE, settings.BASE_DIR
@@ -34,7 +34,7 @@ def manage(var: Path, *arguments: str) -> subprocess.Popen:
 
 
 def processes_in(var: Path) -> list[int]:
-    """The living processes that were started with this folder."""
+    """Return the living processes that were started with this folder."""
     mark = f"IPATE_VAR_DIR={var}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -65,7 +65,7 @@ def in_database(var: Path, expression: str) -> str:
 
 
 class Stopping:
-    """A process that has stopped when it is looked at for the second time."""
+    """A process that has stopped when it is polled for the second time."""
 
     looks = 0
 
@@ -76,7 +76,7 @@ class Stopping:
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the command does, in its order; its only run is one that has finished."""
+    """Record the command's steps in order; its only run is one that has finished."""
     study, done = study_with_finished_run(), []
 
     def noted(name: str, answer: Any = study) -> Any:
@@ -95,7 +95,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.django_db
 def test_the_demo_prints_a_table_and_says_which_run_has_failed(done: list[str]) -> None:
-    """Of a run that is there; a test below makes those of the demo."""
+    """Uses an existing run; a test below runs the demo itself."""
     run, out = Run.objects.get(), StringIO()
     call_command("demo", "--no-serve", "--json", stdout=out)
     assert "gunicorn" not in done and "celery" in done
@@ -144,7 +144,7 @@ def test_the_demo_goes_on_where_it_was_stopped_and_can_be_run_again(tmp_path: Pa
             labelled = "SELECT count(*) > 0 FROM training_run WHERE position > 0"
             wait_until(lambda: count(labelled), seconds=PATIENCE, pause=0.2)
         finally:
-            process.send_signal(signal.SIGINT)  # or leaving the block would wait for ever
+            process.send_signal(signal.SIGINT)  # otherwise the block would never end
         assert "again to continue" in process.stdout.read()
     wait_until_none_is_left(tmp_path)
     runs = demo(tmp_path, "--port", "8123")
@@ -169,7 +169,7 @@ def test_the_demo_goes_on_where_it_was_stopped_and_can_be_run_again(tmp_path: Pa
     assert everybody["student_accuracy"] > baseline["student_accuracy"]
     assert teachers["labels"] > 0 and weighting["labels"] > baseline["labels"] > 0
 
-    assert demo(tmp_path) == runs, "run again, it finds everything done"
+    assert demo(tmp_path) == runs, "when run again, it finds everything done"
     query = "DataHolder.objects.filter(study__rehearsal=False).count()"
     counts = f"Study.objects.count(), Run.objects.count(), ConsentEvent.objects.count() == {query}"
     assert in_database(tmp_path, counts) == "2 4 True"
@@ -180,7 +180,7 @@ def test_the_demo_goes_on_where_it_was_stopped_and_can_be_run_again(tmp_path: Pa
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
 def test_up_serves_until_stopped_and_leaves_no_process(tmp_path: Path) -> None:
-    """By SIGTERM; test_processes.py shows that Ctrl-C does the same."""
+    """It is stopped by SIGTERM; test_processes.py shows that Ctrl-C does the same."""
     with manage(tmp_path, "up", "--port", "8400") as process:
         try:
             assert process.stdout is not None
@@ -201,14 +201,14 @@ def test_up_serves_until_stopped_and_leaves_no_process(tmp_path: Path) -> None:
             try:
                 status = process.wait(timeout=PATIENCE)
             except subprocess.TimeoutExpired:
-                process.kill()  # or leaving the block would wait for ever
+                process.kill()  # otherwise the block would never end
                 raise
         assert status == 0
     wait_until_none_is_left(tmp_path)
 
 
 def health(address: str) -> bytes:
-    """Health of the site in its own words; nothing as long as it does not answer."""
+    """Return the site's health as text, or nothing while it does not answer."""
     try:
         with urllib.request.urlopen(f"{address}/healthz", timeout=5) as answer:
             return answer.read()

@@ -1,4 +1,4 @@
-"""Settings from environment variables, and keys for one purpose each: what one opens no other does."""
+"""Settings from environment variables, and keys that each have only one purpose."""
 
 import os
 import subprocess
@@ -128,7 +128,7 @@ def test_every_key_is_changed_without_a_loss(installed: Any) -> None:
     app, before = TOTP.activate(user_create("hanna"), generate_totp_secret()).instance, records_load(dataset)
     secret, number = decrypt(app.data["secret"]), receipt_number(holder.consent_events.latest("pk").hash)
     acts, known = list(acts_read(study.pk)), public_keys()
-    for name in ("empty.npz", f"{Path(dataset.artifact).name}.new"):  # whose writers died
+    for name in ("empty.npz", f"{Path(dataset.artifact).name}.new"):  # whose writers have died
         Path(storages["private"].path(dataset.artifact)).with_name(name).touch()
     for name, key in KEYS.items():
         setattr(installed, name, f"new {key}")
@@ -151,7 +151,7 @@ def test_one_key_opens_nothing_of_another(installed: Any) -> None:
     dataset = study.datasets.get(kind="private")
     secret = TOTP.activate(user_create("hanna"), generate_totp_secret()).instance.data["secret"]
     installed.SECRET_KEY = "of sessions " * 5
-    assert np.isfinite(records_load(dataset)["x"]).all() and decrypt(secret), "nothing of it follows from that"
+    assert np.isfinite(records_load(dataset)["x"]).all() and decrypt(secret), "nothing can be derived from it"
     installed.RECORDS_KEY = KEYS["SIGNING_KEY"]
     with pytest.raises(SealError, match="IPATE_RECORDS_KEY_FALLBACKS"):
         records_load(dataset)

@@ -1,4 +1,4 @@
-"""``/healthz`` answers while the site lives; ``/readyz`` says which part does not answer, and never why."""
+"""``/healthz`` answers while the site is alive; ``/readyz`` says which part does not answer, but never why."""
 
 import os
 import signal
@@ -17,7 +17,8 @@ from common.models import WorkerHeartbeat
 from tests.workers import wait_until, worker
 
 READY = {"status": "ready", "database": "ok", "broker": "ok", "storage": "ok", "static": "ok", "worker": "ok"}
-READY |= {"verification": "ok", "backup": "ok", "beat": "ok", "disk": "ok", "certificate": "ok"}  # too new for a backup
+# too recent for a backup
+READY |= {"verification": "ok", "backup": "ok", "beat": "ok", "disk": "ok", "certificate": "ok"}
 
 
 @pytest.fixture
@@ -48,8 +49,8 @@ def test_ready(client: Client, settings: Any) -> None:
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()) == (200, READY)
     for alias in ("private", "models"):
-        assert storages[alias].listdir("readiness") == ([], []), "what was tried is left behind"
-    settings.SECURE_SSL_REDIRECT = True  # probes on the machine itself are not sent to HTTPS
+        assert storages[alias].listdir("readiness") == ([], []), "the probe's file was not deleted"
+    settings.SECURE_SSL_REDIRECT = True  # probes on the machine itself are not redirected to HTTPS
     again = Client()
     assert [again.get(path).status_code for path in ("/healthz", "/readyz", "/")] == [200, 200, 301]
     settings.SECURE_SSL_REDIRECT = False
@@ -109,5 +110,5 @@ def test_workers_are_heard_until_they_stop_or_die(client, settings, tmp_path, en
         os.killpg(process.pid, end) if end == signal.SIGKILL else process.send_signal(end)
         process.wait()
     if end == signal.SIGTERM:
-        assert not WorkerHeartbeat.objects.exists(), "a worker that stops says so"
+        assert not WorkerHeartbeat.objects.exists(), "a worker announces that it stops"
     wait_until(lambda: client.get("/readyz").status_code == 503, log)

@@ -1,4 +1,4 @@
-"""The home page, sign-in, the language; name, logo and notices of the installation, and the zone of shown times."""
+"""The home page, sign-in and language; name, logo and notices of the installation, and the time zone of shown times."""
 
 import csv
 import errno
@@ -46,7 +46,7 @@ def signed_in(name: str, study: Study, role: str = "") -> Client:
 
 
 def links(client: Client, path: str = "/") -> set[str]:
-    """The words of the navigation's links."""
+    """Return the labels of the navigation's links."""
     navigation = re.search(r'<nav class="site-nav".*?</nav>', client.get(path).content.decode(), re.DOTALL)
     return set(re.findall(r"<a [^>]*>(.*?)</a>", navigation.group()))
 
@@ -95,7 +95,7 @@ def test_signing_in_and_out(client: Client) -> None:
 def test_errors_say_what_to_do_and_not_what_happened_inside(view, study: Study) -> None:
     page = view(HttpRequest(), exception=RuntimeError("a secret")).content.decode()
     assert "Go to the start page" in page and "secret" not in page
-    assert "Something went wrong on our side" in render_to_string("500.html"), "without what may have failed"
+    assert "Something went wrong on our side" in render_to_string("500.html"), "without the part that may have failed"
 
 
 def test_pages_carry_no_inline_code_and_forbid_it(study: Study) -> None:
@@ -133,7 +133,7 @@ NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
 
 def shown(cookie: str | None) -> str:
-    """Noon in UTC as a page shows it."""
+    """Return noon in UTC as a page shows it."""
     request = RequestFactory().get("/")
     if cookie is not None:
         request.COOKIES[COOKIE] = cookie
@@ -143,7 +143,7 @@ def shown(cookie: str | None) -> str:
 
 def test_the_browsers_zone_counts() -> None:
     assert shown("Europe/Berlin") == "14:00 CEST"
-    assert timezone.get_current_timezone_name() == "UTC"  # the next reader's page begins anew
+    assert timezone.get_current_timezone_name() == "UTC"  # the next reader starts with the default
 
 
 @pytest.mark.parametrize("cookie", [None, "", "Nowhere", "Europe", "../../etc/passwd", "/etc/localtime"])
@@ -159,7 +159,7 @@ def test_no_reader_takes_the_day_for_the_month(language: str, said: str) -> None
 
 @pytest.fixture
 def broken(client: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """A client of a site whose database has gone away."""
+    """Return a client of a site whose database is unavailable."""
 
     def away(*_: object, **__: object) -> Any:
         raise OperationalError("connection refused")
@@ -239,7 +239,7 @@ def test_a_column_is_described_in_one_place(drafts: list[Run], django_assert_num
     seed = Column("seed", "Seed", lambda run, _reader: f"<{run.batch_size}>", fields=("batch_size",))
     listing = replace(RUNS, columns=(*RUNS.columns, seed))
     study, request = drafts[0].study, RequestFactory().get("/", {"columns": ["seed"], "sort": "title"})
-    with django_assert_num_queries(3):  # names of proposers, how many rows, the rows
+    with django_assert_num_queries(3):  # names of proposers, number of rows, the rows
         page = listing.page(request, study.runs.all(), Reader(study))
         assert [column.name for column, _order, _direction in page.headings] == ["title", "seed"]
         assert all(row.endswith(f"<td>&lt;{drafts[0].batch_size}&gt;</td>") for row in page.rows)
@@ -255,7 +255,7 @@ def test_a_reader_chooses_columns_order_rows_and_a_file(drafts: list[Run]) -> No
     page = client.get(address, {"sort": "proposed", "columns": ["status", "proposed"], "size": "20"}).text
     assert re.findall(r'aria-sort="(\w+)"', page) == ["ascending"] and "sort=-proposed" in page
     assert ">Method</th>" not in re.sub(r"\s+", "", page) and page.index("Bee") < page.index("=cat")
-    assert client.get(address, {"sort": "-proposed"}).status_code == 200, "the order at first, too, has a name"
+    assert client.get(address, {"sort": "-proposed"}).status_code == 200, "the default order has a name, too"
     for wrong in ({"sort": "seed"}, {"columns": "plan"}, {"size": "1000000"}, {"status": "lost"}):
         answer = client.get(address, wrong)
         assert answer.status_code == 422 and "Bee" in answer.text, wrong

@@ -1,4 +1,4 @@
-"""Pseudonyms: one spelling on every way in, lists of people, and lookups of what was registered before."""
+"""Pseudonyms: one spelling in every input, lists of people, and lookups of earlier registrations."""
 
 import json
 import unicodedata
@@ -110,7 +110,7 @@ def _admin(study: Study, name: str, folder: Path) -> None:
         form.save()
 
 
-#: Ways in which a pseudonym that nobody has makes a person.
+#: Inputs in which an unknown pseudonym creates a person.
 REGISTER: list[Callable[[Study, str, Path], None]] = [
     *(_csv, _excel, _parquet, _npz, _rows, _list, _table, _names, _admin)
 ]
@@ -121,7 +121,7 @@ def _paper(study: Study, name: str, user: Any) -> None:
     paper_consents_record(study=study, consents=[row], scans={"scan.pdf": b"%PDF-"}, acting_user=user, dry_run=True)
 
 
-#: Ways in which a pseudonym has to name somebody.
+#: Inputs in which a pseudonym must be known.
 NAME: list[Callable[[Study, str, Any], Any]] = [
     lambda study, name, user: holder_level_access(study=study, pseudonym=name, acting_user=user, reason="They called."),
     lambda study, name, user: link_reissue(study=study, pseudonym=name, acting_user=user, reason="They called."),
@@ -150,7 +150,7 @@ REFUSED = {
     "P-17\ufeff": "U\\+FEFF",
     "P\ufe0f17": "VARIATION SELECTOR",
     "P\xa017": "NO-BREAK SPACE",
-    "=1+1": "formula|belong to anyone",  # a workbook holds what it calculates: nothing
+    "=1+1": "formula|belong to anyone",  # a workbook stores the result of a formula: nothing
     "1.23457E+14": "as text",
     "erased:17": "erased",
     "P" * 201: "201",
@@ -186,7 +186,7 @@ def test_people_who_were_registered_under_another_spelling_are_found(study: Stud
         name: DataHolder.objects.create(study=study, pseudonym=name) for name in ("Mu\u0308ller", "101.0", "P\u200b")
     }
     twice = [DataHolder.objects.create(study=study, pseudonym=name) for name in ("Jose\u0301", "Jos\xe9")]
-    assert holder_named(study, "P\u200b") == old["P\u200b"], "nobody else can be called so"
+    assert holder_named(study, "P\u200b") == old["P\u200b"], "nobody else can have this name"
     with pytest.raises(ValidationError, match=r"U\+0000"):
         holder_named(study, "P\0")
     import_module("consent.migrations.0005_canonical_pseudonyms").respell(apps, None)
@@ -195,7 +195,7 @@ def test_people_who_were_registered_under_another_spelling_are_found(study: Stud
         "Mu\u0308ller": old["Mu\u0308ller"].pk,
         "101": old["101.0"].pk,
     }
-    assert [holder_by_pseudonym(study, each.pseudonym) for each in twice] == twice, "two people are never made one"
+    assert [holder_by_pseudonym(study, each.pseudonym) for each in twice] == twice, "two people never become one"
 
 
 @pytest.mark.parametrize("before", ["Mu\u0308ller", "101.0"])
@@ -259,7 +259,7 @@ def test_what_looks_like_a_table_is_no_list_of_names(text: str, says: str) -> No
 
 
 ALIKE = ["p_17", "P-017", "\u0420-17", "P-l7", "P17", "P-\uff117"]
-"""Pseudonyms that are easily taken for P-17."""
+"""Pseudonyms that are easily mistaken for P-17."""
 
 
 @pytest.mark.parametrize("name", ALIKE)

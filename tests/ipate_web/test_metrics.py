@@ -1,4 +1,4 @@
-"""``/metrics``: what keeps the site running, for whoever has the token, and nothing about the people in its studies."""
+"""``/metrics`` shows the site's operation to holders of the token, and nothing about the people in its studies."""
 
 import json
 import math
@@ -57,7 +57,7 @@ def ask(client: Client, settings: Any) -> Callable[[], dict[Sample, float]]:
 
 
 def of_work(samples: dict[Sample, float], study: str) -> dict[Sample, float]:
-    """What is told of the work of the installation, and of the budgets of one study."""
+    """Return the metrics of the installation's work and of one study's budgets."""
     own = frozenset({("study", study)})
     return {
         (name, labels - own): value
@@ -100,7 +100,7 @@ def test_the_work_in_the_background(ask: Callable[[], dict[Sample, float]], monk
     assert runs == [1, 1, 1, 0]
     assert value("ipate_run_silence_seconds") == pytest.approx(300, abs=60)
     assert value("ipate_worker_deaths") == 3
-    assert value("ipate_mail_overdue_seconds") in (120, 180), "of the mails that follow no holder, in minutes"
+    assert value("ipate_mail_overdue_seconds") in (120, 180), "of the mails that do not depend on holders, in minutes"
     classes = {
         stage: [value("ipate_run_stage_seconds_bucket", stage=stage, le=le) for le in ("60.0", "600.0", "3600.0")]
         for stage in ("waiting", "preparing", "releasing")
@@ -123,8 +123,8 @@ def test_the_age_of_the_last_checkpoint(ask: Callable[[], dict[Sample, float]], 
 
 
 def test_metrics_are_independent_of_who_takes_part(ask, monkeypatch) -> None:
-    """The same run over other levels, fewer people, and with some who leave in the middle of it; and no label tells."""
-    # One class of durations: how long a stage takes here depends on what else the machine does.
+    """The same run has other levels, fewer people, and some who leave during it; labels show no difference."""
+    # One interval of durations, because a stage's duration here depends on what else the machine does.
     monkeypatch.setattr("ipate_web.health.CLASSES", (math.inf,))
     seen: list[dict[Sample, float]] = []
     clocks = ("ipate_mail_overdue_seconds", "ipate_run_silence_seconds", "ipate_queue_length")
@@ -151,19 +151,19 @@ def test_metrics_are_independent_of_who_takes_part(ask, monkeypatch) -> None:
             assert {label for label, _ in labels} == {"study", "level", "policy", "part"}
             continue
         assert {label for label, _ in labels} <= allowed, name
-        assert not name.endswith("_sum") or not name.startswith("ipate_"), "sums tell the duration of one stage"
+        assert not name.endswith("_sum") or not name.startswith("ipate_"), "sums reveal the duration of one stage"
         for _, value in labels:  # no address of the site has these words
             assert not re.search(r"cardiology|oncology|[0-9a-f]{8}-", value)
 
 
-#: Every metric of the site with its labels. Look at what moves a new one before it is added here.
+#: Every metric of the site with its labels. Before adding one here, check what can change it.
 LABELS = {
     **{f"ipate_{name}": set() for name in ("workers", "queue_length", "run_silence_seconds", "worker_deaths")},
     **{f"ipate_{name}_seconds": set() for name in ("mail_overdue", "certificate", "alliance_silence")},
     **{f"ipate_{name}_age_seconds": set() for name in ("backup", "beat", "verification", "checkpoint")},
     **{f"ipate_{name}": set() for name in ("disk_free_ratio", "studies_faulty", "studies_locked")},
     "ipate_runs": {"status"},
-    # Public bounds from the register: a decision moves no charge.
+    # Public bounds from the register, which no decision changes.
     "ipate_group_budget_share": {"study", "level", "policy", "part"},
     "ipate_run_stage_seconds": {"stage", "le"},
     "django_http_requests_latency_including_middlewares_seconds": {"le"},
@@ -174,7 +174,7 @@ LABELS = {
 
 
 def test_no_metric_moves_by_the_decision_of_one_person(ask: Callable[[], dict[Sample, float]], client: Client) -> None:
-    """By their page, by the API, or on paper: the request, its mail and its task leave every number as it was."""
+    """Decisions on the page, by the API and on paper: request, mail and task leave every number unchanged."""
     study = factories.steward_add(study_with_table())
     holder = study.holders.first()
     assert holder is not None
@@ -194,7 +194,7 @@ def test_no_metric_moves_by_the_decision_of_one_person(ask: Callable[[], dict[Sa
     Mail.objects.create(user=holder.user, kind="receipt", due_at=timezone.now() - timedelta(hours=3))
     assert api.post(f"/api/v1/studies/{study.slug}/consents", {}, format="multipart").status_code == 400
     client.get("/join/no-such-link/")
-    assert Mail.objects.count() > mails + 1, "a receipt waits, too"
+    assert Mail.objects.count() > mails + 1, "a receipt is waiting, too"
     after = ask()
     current_app.control.purge()
     clocks = tuple(f"ipate_{name}" for name in ("certificate", "beat_age", "backup_age", "verification_age"))
@@ -239,4 +239,4 @@ def test_the_dashboard_and_the_alerts_ask_for_metrics_that_are_there(ask, client
     ask()
     known = {name for name, _ in ask()} | {"up"}
     named = {name for each in requests for name in re.findall(r"\b(?:ipate|django)_\w+|\bup\b", each)}
-    assert named - known <= {"django_http_exceptions_total_by_type_total"}, "that one appears with the first exception"
+    assert named - known <= {"django_http_exceptions_total_by_type_total"}, "it appears with the first exception"

@@ -1,4 +1,4 @@
-"""Child processes, of which nothing is left when they stop, and the messages on the file system between them."""
+"""Child processes, which leave nothing behind when they stop, and messages between them on the file system."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ from ipate_web.celery import FileTransport, app
 from ipate_web.processes import free_port, running, site_environment
 from tests.workers import wait_until
 
-#: Starts a child of its own and writes both ids; both live until they are stopped.
+#: Starts a child process and writes both ids; both live until they are stopped.
 FAMILY = """
 import os, signal, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
@@ -49,7 +49,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_until_gone(pids: tuple[int, int]) -> None:
-    """Wait for the system to end both: death by signal takes a moment."""
+    """Wait until the system has ended both; death by signal takes a moment."""
     wait_until(lambda: not any(map(alive, pids)))
 
 
@@ -105,7 +105,7 @@ except KeyboardInterrupt:
 
 
 def test_periodic_tasks_that_wait_too_long_are_dropped(settings: Any) -> None:
-    """A day without a worker leaves no day's worth of sweeps."""
+    """After a day without a worker, there is not a day's worth of sweeps."""
     app = current_app._get_current_object()
     app.control.purge()
     scheduler = Scheduler(app, lazy=True)
@@ -147,7 +147,7 @@ def test_site_and_workers_use_it() -> None:
 
 
 def test_half_written_message_is_not_found(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker looks for it before it has its own name."""
+    """A worker looks for it before it has its final name."""
     writer, reader = connection.channel(), connection.channel()
 
     def replace(begun: Path, name: Path) -> None:

@@ -1,4 +1,4 @@
-"""Failed sign-ins and wrong invitation codes are limited, in all processes together."""
+"""Failed sign-ins and wrong invitation codes are limited over all processes together."""
 
 import os
 import re
@@ -26,7 +26,7 @@ SIGN_IN, JOIN = "/sign-in/", "/join/"
 
 
 def statuses(path: str, fields: dict[str, str], times: int) -> list[int]:
-    """Codes of the answers to a page's form, sent so often, or of the page where none is shown."""
+    """Send a page's form this often; return the status codes, or the page's if it shows no form."""
     client = Client(enforce_csrf_checks=True)
     page = client.get(path)
     if page.status_code != 200:
@@ -37,7 +37,7 @@ def statuses(path: str, fields: dict[str, str], times: int) -> list[int]:
 
 @pytest.fixture
 def fields(transactional_db: None, settings) -> dict[str, dict[str, str]]:
-    """For each page what is wrong."""
+    """Return the wrong values for each page."""
     settings.SIGN_IN_TRIES = settings.INVITATION_TRIES = TRIES
     factories.user_create("root", is_superuser=True, is_staff=True)
     return {SIGN_IN: {"login": "root", "password": "wrong"}, JOIN: {"code": "a" * 32}}
@@ -47,7 +47,7 @@ def test_tries_at_the_same_time_do_not_exceed_the_limit(fields: dict[str, dict[s
     for path, wrong in fields.items():
         first, second = at_once([partial(statuses, path, wrong, 2 * TRIES)] * 2)
         codes = first + second
-        # Two that meet at the last place may both be refused.
+        # If two requests compete for the last attempt, both may be refused.
         assert 0 < len(codes) - codes.count(429) <= TRIES
 
 
@@ -74,7 +74,7 @@ def test_the_answer_says_how_long_to_wait(limits: None) -> None:
 
 @pytest.mark.django_db
 def test_a_lock_is_for_one_name_from_one_address(limits: None) -> None:
-    """Name and address of an account count as one, however they are written."""
+    """The name and address of an account count as the same, in any spelling."""
     factories.user_create("hanna", email="hanna@example.org")
     factories.user_create("otto")
     for name in ("hanna", "Hanna@example.org"):
@@ -113,7 +113,7 @@ def test_guesses_of_others_do_not_lock_out_a_known_browser(limits: None) -> None
 
 @pytest.mark.django_db
 def test_signing_in_forgives_ones_own_mistakes_and_no_others(limits: None) -> None:
-    """A guesser with an account of their own cannot set the count for other names back."""
+    """Guessers with an account cannot reset the count for other names."""
     for name in ("hanna", "mallory"):
         factories.user_create(name)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Waiting tasks: each reaches the roles that can do it, nobody else, and goes when it is done."""
+"""Waiting tasks are shown to the roles that can do them, to nobody else, and only until they are done."""
 
 from datetime import timedelta
 from typing import Any
@@ -25,7 +25,7 @@ ROLES = list(Role.values)
 
 
 def member(study: Study, role: str) -> User:
-    """Somebody with this role alone."""
+    """Return somebody with only this role."""
     user = factories.user_create(f"{role}-of-{study.slug}")
     if not study.memberships.filter(user=user).exists():
         services.membership_add(study=study, user=user, role=role, acting_user=None)
@@ -33,7 +33,7 @@ def member(study: Study, role: str) -> User:
 
 
 def tasks_of(study: Study, kind: str) -> dict[str, list[str]]:
-    """Texts of the tasks of one kind in ``study``, for each role that has any."""
+    """Return the texts of the tasks of one kind in ``study``, by role."""
     found = {}
     for role in ROLES:
         tasks = [each for each in waiting_for(member(study, role)) if each.study == study and each.kind == kind]

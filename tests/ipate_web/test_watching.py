@@ -1,4 +1,4 @@
-"""What the installation watches of itself: parts that are wrong are mailed, and signs of life end."""
+"""Self-monitoring of the installation: problems are mailed, and signs of life end."""
 
 import ssl
 import threading
@@ -52,7 +52,7 @@ def test_a_new_installation_has_26_hours_for_its_first_backup(hours: float, stat
 
 @pytest.fixture
 def signs(monkeypatch: pytest.MonkeyPatch, settings: Any) -> list[str]:
-    """Names of the parts that gave a sign of life; the monitor receives none of that of a disk."""
+    """Return the names of parts that gave a sign of life; the monitor fails for that of the disk."""
     named: list[str] = []
 
     def post(url: str, body: bytes, headers: object) -> Response:
@@ -84,7 +84,7 @@ def test_operators_get_one_mail_for_each_group_that_falls_below_the_threshold() 
     run_start(study, share=0.5, **TABLE_RUN)
     assert told() == 0, "the study has no threshold"
     study_update(study=study, budget_warning=0.5)
-    assert told() == 0, "exactly as much is left"
+    assert told() == 0, "exactly the threshold is left"
     run = run_start(study, share=0.25, **TABLE_RUN)
     assert [told(), told()] == [1, 1]
     message = mail_render(Mail.objects.get(kind="budget_low", user=olga))
@@ -92,7 +92,7 @@ def test_operators_get_one_mail_for_each_group_that_falls_below_the_threshold() 
     run_cancel(run=run, acting_user=olga)
     assert told() == 1
     run_start(study, share=0.25, **TABLE_RUN)
-    assert told() == 2, "it has risen meanwhile"
+    assert told() == 2, "it has risen in the meantime"
 
 
 def test_parts_that_are_well_give_a_sign_of_life(signs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_parts_that_are_well_give_a_sign_of_life(signs: list[str], monkeypatch: 
 
 
 def test_silence_of_beat_is_noticed_from_the_first_study_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert watching.PARTS["beat"].state() == "ok", "nothing is there to be done"
+    assert watching.PARTS["beat"].state() == "ok", "there is nothing to do"
     study_create("one")
     assert watching.PARTS["beat"].state() == "ok"
     later(monkeypatch, minutes=16)
@@ -156,7 +156,7 @@ def test_the_mail_says_what_is_wrong_and_nothing_when_it_is_mended() -> None:
 
 @pytest.fixture
 def site_with_tls(tmp_path: Path, settings: Any) -> Iterator[None]:
-    """A site that takes one connection alone, with a certificate that is valid for a day, signed by nobody known."""
+    """Start a site that accepts one connection, with a certificate valid for a day and signed by nobody known."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate_make(tmp_path))
     with create_server(("127.0.0.1", 0)) as listener:
@@ -171,11 +171,11 @@ def site_with_tls(tmp_path: Path, settings: Any) -> Iterator[None]:
 
 
 def test_a_certificate_that_ends_soon_is_seen(site_with_tls: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    later(monkeypatch, days=-14)  # 15 days before it ends
+    later(monkeypatch, days=-14)  # 15 days before it expires
     watch()
     assert watching.PARTS["certificate"].state() == "ok"
-    watch()  # which does not look again within the hour
-    for days in (2, 14):  # 13 days before it ends, and a day after
+    watch()  # which is not checked again within the hour
+    for days in (2, 14):  # 13 days before it expires, and a day after
         later(monkeypatch, days=days)
         assert watching.PARTS["certificate"].state() == "ends soon"
 

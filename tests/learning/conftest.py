@@ -1,4 +1,4 @@
-"""Fixtures of the tests of learners and students."""
+"""Fixtures for tests of learners and students."""
 
 import pytest
 

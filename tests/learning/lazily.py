@@ -1,4 +1,4 @@
-"""Modules that take seconds to load: each test that needs one loads it, and collecting the tests loads none."""
+"""Modules that take seconds to load: only the tests that need one load it, and collecting tests loads none."""
 
 from importlib import import_module
 from typing import Any
@@ -11,7 +11,7 @@ class Lazy:
         self._found = lambda: getattr(import_module(module), name) if name else import_module(module)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith(("__", "_mock", "_pytest", "pytest")):  # pytest asks this of all names
+        if name.startswith(("__", "_mock", "_pytest", "pytest")):  # pytest asks this for all names
             raise AttributeError(name)
         return getattr(self._found(), name)
 

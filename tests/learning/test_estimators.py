@@ -1,4 +1,4 @@
-"""Estimators with an ε for each row: the accounts by independent calculations, and the examples of their page."""
+"""Estimators with an ε for each row: accounts, compared with independent calculations, and their page's examples."""
 
 import doctest
 from typing import Any
@@ -36,7 +36,7 @@ def fitted(data: dict[str, Any], method: str, **more: Any) -> Any:
 @pytest.mark.parametrize("method", ["steps", "neighbours", "pate", "counts", "synthesis"])
 @pytest.mark.parametrize("counted", [False, True])
 def test_no_row_spends_more_than_its_epsilon(data: dict[str, Any], method: str, counted: bool) -> None:
-    """δ of what was spent, at the promised ε, by the formula of Dong, Roth and Su (2022), is at most the promised δ."""
+    """By the formula of Dong, Roth and Su (2022), δ of the spent amount at the promised ε is at most the promised δ."""
     found = fitted(data, method, **({"head_counts": None} if counted else {}))
     assert (found.spent_ > 0).mean() > 0.5
     for spent, epsilon in zip(found.spent_, data["epsilons"], strict=True):
@@ -46,7 +46,7 @@ def test_no_row_spends_more_than_its_epsilon(data: dict[str, Any], method: str, 
 
 
 def test_votes_are_charged_one_by_one(data: dict[str, Any]) -> None:
-    """Distances and charges in a plain loop."""
+    """Distances and charges are computed in a plain loop."""
     from learning.representations import default_representation
 
     found = fitted(data, "neighbours")
@@ -63,7 +63,7 @@ def test_votes_are_charged_one_by_one(data: dict[str, Any]) -> None:
 
 
 def test_members_of_teachers_are_charged_by_the_weight_of_their_vote(data: dict[str, Any]) -> None:
-    """Each of the queries costs 2 w² / σ² (a vote moves from one count to another), until a cap is used up."""
+    """Each query costs 2 w² / σ² (a vote moves from one count to another), until a cap is used up."""
     found = fitted(data, "pate", teachers=8)
     plan, labels = found.plan_, len(data["public"])
     weights = {float(group.name): group.weight for group in plan.groups}

@@ -1,4 +1,4 @@
-"""Measures and forecasts of probabilities, and their calibration by releases, against independent calculations."""
+"""Measures and forecasts of probabilities, and calibration by releases, compared with independent calculations."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def test_a_forecast_that_does_not_clear_the_most_frequent_class_is_warned_of(maj
 
 
 def drawn(points: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities that are right about classes drawn from them; some are equal."""
+    """Return calibrated probabilities for classes drawn from them, some of which are equal."""
     rng = np.random.default_rng(seed)
     probabilities = rng.dirichlet(np.ones(classes), points).round(2) + 1e-3
     probabilities /= probabilities.sum(axis=1, keepdims=True)
@@ -74,7 +74,7 @@ def test_areas_are_those_of_scikit_learn() -> None:
     assert found == pytest.approx(np.interp(GRID, rates, recalls))
     exact, recall, _thresholds = metrics.precision_recall_curve(truth, two[:, 1])
     assert precisions[-1] == exact[recall == 1].max() and fewest == min(np.bincount(truth))
-    assert curves(two, np.zeros(300, int))[2] == 0, "one class alone is not judged"
+    assert curves(two, np.zeros(300, int))[2] == 0, "a single class is not evaluated"
     four, truth = drawn(300, 4)
     assert area(four, truth).value == pytest.approx(metrics.roc_auc_score(truth, four, multi_class="ovr"), abs=1e-12)
     single = [metrics.average_precision_score(truth == number, four[:, number]) for number in range(4)]
@@ -82,7 +82,7 @@ def test_areas_are_those_of_scikit_learn() -> None:
 
 
 def test_the_interval_of_an_area_is_that_of_the_paper() -> None:
-    """By the paper's own sums over pairs, written out."""
+    """The sums over pairs are written out as in the paper."""
     probabilities, truth = drawn(60, 2)
     scores, many, few = probabilities[:, 1], np.flatnonzero(truth == 1), np.flatnonzero(truth == 0)
     wins = np.array([[(scores[i] > scores[j]) + 0.5 * (scores[i] == scores[j]) for j in few] for i in many])
@@ -115,7 +115,7 @@ def test_losses_gains_and_base_rates_are_their_definitions_at_the_ends_too() -> 
     found = gain(truth, truth)
     assert found.value == pytest.approx(0.4) and found.interval is not None and found.interval[0] > 0.3
     for measure in (area, average_precision):
-        assert measure(np.full((5, 2), 0.5), np.zeros(5, np.int64)).value is None, "of one class alone"
+        assert measure(np.full((5, 2), 0.5), np.zeros(5, np.int64)).value is None, "of a single class"
     assert mean_estimate(np.array([2.0])).interval is None
 
 
@@ -140,7 +140,7 @@ def made(right: float, noiseless: float, of: str = MODEL, judged: int = 300) -> 
 
 
 def test_the_interval_holds_what_is_measured() -> None:
-    """A share from some points, and one that others measure: 95 times in 100 the second is in the first's interval."""
+    """In 95 of 100 cases, the share measured on other points is within the interval of the first."""
     rng = np.random.default_rng(0)
     inside = []
     for true in (0.6, 0.9):
@@ -151,11 +151,11 @@ def test_the_interval_holds_what_is_measured() -> None:
     assert np.mean(inside) >= 0.95
     few, many, sure = made(0.735, 0.75, judged=34), made(0.735, 0.75, judged=1000), made(1.0, 1.0, judged=34)
     assert few.low < 0.56 and few.high > 0.88 and 0.03 < many.high - 0.735 < 0.05
-    assert sure.high == 1.0 and sure.low < 0.9, "34 right ones out of 34 are no certainty"
+    assert sure.high == 1.0 and sure.low < 0.9, "34 of 34 correct is not certainty"
 
 
 def test_chance_moves_a_share_of_few_answers_too() -> None:
-    """Six hundred points judge, and accounts afford 40 labels."""
+    """There are six hundred test points, and accounts can afford 40 labels."""
     rng = np.random.default_rng(0)
     judged, came = rng.binomial(600, 0.85, 2000) / 600, rng.binomial(40, 0.85, 2000) / 40
     inside = {}
@@ -172,12 +172,12 @@ def test_people_are_too_few_where_noise_costs_a_fifth_of_what_could_be_learned()
     assert not few_people([made(0.71, 0.74)], 2)
     (warning,) = few_people([made(0.68, 0.74)], 2)
     assert "68 of 100" in warning and "about 74 without it" in warning
-    assert not few_people([made(0.50, 0.51)], 2), "what nothing can be learned of needs no more people"
+    assert not few_people([made(0.50, 0.51)], 2), "more people do not help if nothing can be learned"
     bound = Forecast(MODEL, None, 0.1, 0.5, 0.95, 0, RESTS)
     assert few_people([bound], 10) and not few_people([], 10) and not few_people([bound], 1)
     labels, model = made(0.4, 0.9, of=LABELS), made(0.88, 0.9)
     assert headline([labels, model]) == model and headline([labels]) == labels and headline([]) is None
-    assert not few_people([labels, model], 10) and few_people([labels], 10), "the model's decides where there is one"
+    assert not few_people([labels, model], 10) and few_people([labels], 10), "the model's decides, if there is one"
     again = Forecast.from_json(json.loads(json.dumps(model.to_json())))
     assert again == model and again.rests_on.template == RESTS.template
 
@@ -193,7 +193,7 @@ def test_every_point_judges_where_there_are_few(points: int, ways: int) -> None:
 
 
 def descended(points: np.ndarray, classes: np.ndarray, public: np.ndarray, cap: float) -> Any:
-    """Weights of all planned steps, and the calibration that their releases lead to."""
+    """Return the weights after all planned steps, and the calibration from their releases."""
     people = np.arange(len(points))
     records = owned_records(points, classes, people, people)
     level = PlannedLevel("ALL", cap, float(len(points)))
@@ -209,7 +209,7 @@ def descended(points: np.ndarray, classes: np.ndarray, public: np.ndarray, cap: 
 
 
 def people_like(number: int, seed: int, noise_only: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates of 8 numbers, and classes of which nobody can say more than the half."""
+    """Return coordinates of 8 numbers, half of which say something about the classes."""
     rng = np.random.default_rng(seed)
     points = np.clip(np.rint(rng.normal(0, 30, (number, 8))), -127, 127).astype(np.int8)
     chance = np.full(number, 0.5) if noise_only else expit(points[:, 0] / 30 + points[:, 1] / 60)
@@ -224,7 +224,7 @@ def test_a_model_of_clipped_steps_is_too_sure_before_and_calibrated_after() -> N
     test, truth = people_like(4000, 2)
     weights, found = descended(*people_like(8000, 0), people_like(2000, 1)[0], cap=0.05)
     before, after = said(weights, test), found.applied(said(weights, test))
-    assert calibration(before, truth)[0].value > 0.08, "or there is nothing to calibrate"
+    assert calibration(before, truth)[0].value > 0.08, "otherwise there is nothing to calibrate"
     assert calibration(after, truth)[0].value < 0.03
     assert losses(after, truth).mean() < losses(before, truth).mean()
     assert losses(after, truth).mean() < base_loss(truth, 2)
@@ -232,11 +232,11 @@ def test_a_model_of_clipped_steps_is_too_sure_before_and_calibrated_after() -> N
 
 
 def test_a_model_that_learned_nothing_but_noise_says_the_base_rate() -> None:
-    """The useless run: classes that nobody can tell. Its loss is that of the base rate, and its answers are unsure."""
+    """In the useless run, classes cannot be predicted, so the loss is that of the base rate."""
     test, truth = people_like(4000, 2, noise_only=True)
     weights, found = descended(*people_like(400, 0, noise_only=True), people_like(500, 1)[0], cap=0.02)
     before, after = losses(said(weights, test), truth).mean(), losses(found.applied(said(weights, test)), truth).mean()
-    assert before > 0.8, "or it was not sure of what it learned"
+    assert before > 0.8, "otherwise it was uncertain already"
     assert after < 0.75
 
 
@@ -247,9 +247,9 @@ def test_little_information_changes_little() -> None:
     logits = np.random.default_rng(0).normal(0, 1e-3, (50, 2))
     check = StepCheck(logits, logits, 0.0, np.zeros(2), 1e-3, 1e-3)
     found = fit_to_sums(logits, [check], lengths=np.ones(50), clip_norm=0.25, constant=1.0)
-    assert np.isfinite([found.scale, *found.offsets]).all(), "of a model of hardly any weight"
+    assert np.isfinite([found.scale, *found.offsets]).all(), "for a model with very small weights"
     found = fit_to_releases(np.array([[0.6, 0.4]] * 4), labelled([0], [0], classes=2))
-    assert found.applied(np.array([[0.6, 0.4]]))[0, 0] < 0.95, "by one label"
+    assert found.applied(np.array([[0.6, 0.4]]))[0, 0] < 0.95, "with one label"
 
 
 @pytest.mark.parametrize("sigma", [0.0, 20.0])
@@ -267,7 +267,7 @@ def test_an_overconfident_student_is_calibrated_by_held_out_counts(sigma: float)
 
 
 def test_the_shifted_classes_of_people_are_seen_in_what_they_release() -> None:
-    """The shifted run: public points are of both classes alike, of the people nine in ten are of one."""
+    """In the shifted run, public points have both classes equally often, but nine in ten people have one of them."""
     rng = np.random.default_rng(4)
     balanced = softmax(rng.normal(0, 0.5, (3000, 2)), axis=1)
     shifted = balanced * [0.9, 0.1]
@@ -285,7 +285,7 @@ def test_a_file_holds_the_same_calibration() -> None:
     (answer,) = session.run(None, {"p": probabilities})
     assert answer == pytest.approx(found.applied(probabilities), abs=1e-12)
     assert Calibration.from_json(found.to_json()) == found
-    assert (answer > 0).all(), "a class that was taken for impossible is not any more"
+    assert (answer > 0).all(), "a class considered impossible is possible again"
 
 
 WEIGHED = 0.02
@@ -293,7 +293,7 @@ SHARES = np.array([0.7, 0.2, 0.1])
 
 
 def votes(seed: int, sigma: float) -> np.ndarray:
-    """Of 50 queries with about 300 voters each."""
+    """Return votes of 50 queries with about 300 voters each."""
     rng = np.random.default_rng(seed)
     return rng.multinomial(300, SHARES, 50) + rng.normal(0, sigma, (50, 3))
 
@@ -306,9 +306,10 @@ def test_the_ends_of_votes_are_as_far_from_them_as_their_noise_allows() -> None:
     for share, votes_for in zip(found, counts.sum(axis=0), strict=True):
         assert share.value == pytest.approx(votes_for / total)
         for end, sign in ((share.low + WEIGHED, 1), (share.high - WEIGHED, -1)):
-            deviation = sigma * math.sqrt(50 * (1 - 2 * end + 3 * end**2))  # of the class less the end of all three
+            # of the class minus the upper end of all three
+            deviation = sigma * math.sqrt(50 * (1 - 2 * end + 3 * end**2))
             assert votes_for - end * total == pytest.approx(sign * 1.959964 * deviation)
-    assert voted_shares(votes(0, 1e5), 1e5) is None, "noise outweighs them"
+    assert voted_shares(votes(0, 1e5), 1e5) is None, "noise exceeds them"
     assert voted_shares(np.full((3, 2), -1.0), 0.1) is None
     shares = voted_shares(np.array([[0.0, 10.0]]), 1e-9)
     assert shares is not None and shares[1].value == shares[1].high == 1.0 and shares[1].low == pytest.approx(0.98)
@@ -316,7 +317,7 @@ def test_the_ends_of_votes_are_as_far_from_them_as_their_noise_allows() -> None:
 
 @pytest.mark.statistical
 def test_intervals_hold_the_shares_of_the_people() -> None:
-    """Without what is added for people who count less, nineteen times in twenty; never by so much as that."""
+    """Without the margin for people who count for less, they hold nineteen times in twenty; no error exceeds it."""
     inside = []
     for seed in range(200):
         found = voted_shares(votes(seed, 100.0), 100.0)
@@ -326,7 +327,7 @@ def test_intervals_hold_the_shares_of_the_people() -> None:
 
 
 def released(shares: list[float], people: int, cap: float, *, planned: float = 1.0, sigma: float | None = None) -> Any:
-    """What the first step of so many people tells, of whom a plan had counted a part."""
+    """Return the release of the first step of this many people; a plan had counted only some of them."""
     rng, classes, everyone = np.random.default_rng(3), len(shares), np.arange(people)
     points = np.clip(np.rint(rng.normal(0, 30, (people, 6))), -127, 127).astype(np.int8)
     records = owned_records(points, rng.choice(classes, people, p=shares), everyone, everyone)
@@ -356,7 +357,7 @@ def test_class_shares_are_unknown_after_silence_and_allow_for_people_who_came_or
 
 
 def test_the_interval_of_the_first_step_is_of_centred_noise() -> None:
-    """Four classes, as likely, nothing clipped: noise alone. Centring leaves 3/4 of the variance of each number."""
+    """With four equally likely classes and no clipping, only noise remains; centring leaves 3/4 of its variance."""
     found = first_step_shares(np.zeros(4), noise=0.03, lengths=np.ones(9), clip_norm=2.0)
     half = 1.959964 * 0.03 * math.sqrt(0.75)
     assert [(each.value, each.low, each.high) for each in found] == [
@@ -366,5 +367,5 @@ def test_the_interval_of_the_first_step_is_of_centred_noise() -> None:
 
 def test_shares_differ_where_both_intervals_lie_apart() -> None:
     people = ClassShare(0.6, 0.55, 0.65)
-    cases = [(0.4, 400), (0.8, 400), (0.4, 20), (0.52, 400)]  # twenty points tell 0.22 to 0.61
+    cases = [(0.4, 400), (0.8, 400), (0.4, 20), (0.52, 400)]  # twenty points give 0.22 to 0.61
     assert [differing(people, *case) for case in cases] == [True, True, False, False]

@@ -1,4 +1,4 @@
-"""Networks on machines without PyTorch: the same file gives the same predictions and the same graph."""
+"""Machines without PyTorch read the same file with the same predictions and the same graph."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Audits stay below the promise, and find each defect that is planted."""
+"""Audits stay below the promise, and find each planted defect."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from benchmarks.attacks.one_run import MECHANISMS, guesses_right
 
 DOUBT = 1e-5
 QUICK = [canary for canary in CANARIES if canary.dearer == 1]
-# With half of the noise, one seed in 200 or fewer fails: μ is twice the promise, and 1.8 times if steps are sampled.
+# With half of the noise, at most one seed in 200 fails: μ is twice the promise, or 1.8 times if steps are sampled.
 COUNTS = {"sgd, individual": 200, "sgd, individual, 25 records": 200, "sgd, sample": 1_500, "synthesis": 200}
 SLOW = [canary for canary in CANARIES if canary.name in COUNTS]
 #: Each planted fault, and canaries that find it, the quickest first.
@@ -31,7 +31,7 @@ PLANTED = [
 
 
 def exceeds(canary: Canary, transcripts: int = 20_000) -> bool:
-    """Whether more is proven than was promised."""
+    """Return whether more is proven than was promised."""
     return gdp_bound(*canary.scores(transcripts), doubt=DOUBT).least > canary.promise
 
 
@@ -58,7 +58,7 @@ def test_a_planted_fault_is_found(fault, name):
     ],
 )
 def test_steps_stay_below_their_promise_and_lose_it_with_half_of_the_noise(canary: Canary):
-    """These take milliseconds a transcript: the bound holds in all but one seed of a thousand."""
+    """These take milliseconds per transcript: the bound holds for all but one seed in a thousand."""
     assert gdp_bound(*canary.scores(170), doubt=1e-3).least <= canary.promise
     with FAULTS["noise-halved"]():
         assert gdp_bound(*canary.scores(COUNTS[canary.name]), doubt=DOUBT).point > 1.2 * canary.promise
@@ -66,7 +66,7 @@ def test_steps_stay_below_their_promise_and_lose_it_with_half_of_the_noise(canar
 
 @pytest.mark.statistical
 def test_the_bound_covers_the_truth_and_comes_near():
-    """100 audits of N(0, 1) against N(1, 1), each with a doubt of 1 %."""
+    """100 audits of N(0, 1) against N(1, 1), each with an error probability of 1 %."""
     random = np.random.default_rng(5)
     bounds = [
         gdp_bound(random.standard_normal(4_000), 1 + random.standard_normal(4_000), doubt=0.01).least
@@ -78,12 +78,12 @@ def test_the_bound_covers_the_truth_and_comes_near():
     assert gdp_bound(random.standard_normal(5_000), random.standard_normal(5_000), doubt=DOUBT).least == 0
     random, right = np.random.default_rng(0), norm.cdf(1.0)
     scores = [(random.random(20_000) < rate).astype(float) for rate in (1 - right, right)]
-    assert 1.9 < gdp_bound(*scores, doubt=DOUBT).least < 2.0, "one bit tells as much as a Gaussian of μ = 2"
+    assert 1.9 < gdp_bound(*scores, doubt=DOUBT).least < 2.0, "one bit reveals as much as a Gaussian of μ = 2"
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_guesses_about_randomised_response_are_as_likely_as_the_theorem_says(epsilon):
-    """Without δ the bound is the exact tail of randomised response, here by enumeration of 2^12 outcomes."""
+    """Without δ, the bound is the exact tail of randomised response, computed here from all 2^12 outcomes."""
     chance, guesses = 1 / (1 + np.exp(-epsilon)), 12
     outcomes = (np.arange(2**guesses)[:, None] >> np.arange(guesses)) & 1
     probability = np.prod(np.where(outcomes, chance, 1 - chance), axis=1)

@@ -1,4 +1,4 @@
-"""Costs of votes against quadrature with thirty digits, brute force, and thousands of random vote counts."""
+"""Costs of votes, compared with quadrature to thirty digits, brute force, and thousands of random vote counts."""
 
 import itertools
 import os
@@ -52,7 +52,7 @@ def precise_divergence(p: Sequence[mpmath.mpf], q: Sequence[mpmath.mpf], order: 
     ids=["even", "tie, low order", "high order", "heavy vote", "largest order"],
 )
 def test_a_label_costs_the_largest_divergence(votes, scale, weight, order, laplace) -> None:
-    """Both directions, with thirty digits, over every move from a class that can hold the weight."""
+    """Both directions, with thirty digits, over every move from a class with enough votes for the weight."""
     with mpmath.workdps(30):
         moves = displacements(len(votes)) - {(0,) * len(votes)}
         moved = [[a + weight * b for a, b in zip(votes, move, strict=True)] for move in moves]
@@ -78,7 +78,7 @@ def test_threshold_is_the_largest_divergence_of_two_normal_tails(margin: float) 
 
 @pytest.mark.parametrize("scale", [1e-3, 0.3, 3.0])
 def test_the_cost_never_exceeds_the_data_independent_one(scale: float) -> None:
-    """Not even for noise too small to compute with, or for a label that is certain."""
+    """This holds even for noise too small to compute with, and for a certain label."""
     for votes in ([[250.0, 0.0], [130.0, 120.0]], [[250.0, 0.0, 0.0], [130.0, 119.0, 1.0]]):
         for cost, noise in ((gnmax_rdp, scale), (lnmax_rdp, 1 / scale)):
             exact, bound = cost(votes, noise, method="exact"), cost(votes, noise)
@@ -96,12 +96,12 @@ def test_duplicated_holders_are_covered_wherever_their_votes_go(votes: list[floa
     cost = gnmax_rdp([votes], 12.0, sensitivity=factor, orders=orders, method="exact", teachers_per_holder=factor)[0]
     assert (truth <= cost * (1 + 1e-6)).all()
     assert (cost <= gnmax_rdp([votes], 12.0, sensitivity=factor, orders=orders)[0]).all()
-    assert (cost <= truth * orders / (orders - 1) * 1.1).all()  # what the proof costs, to leading order
+    assert (cost <= truth * orders / (orders - 1) * 1.1).all()  # the proof's loss, to leading order
 
 
 @pytest.mark.parametrize("threshold", [20.0, 40.0])
 def test_group_votes_limit_where_a_vote_can_leave(threshold: float) -> None:
-    """The neighbours, and nothing else, against a plain enumeration of both mechanisms."""
+    """The neighbours are compared with a plain enumeration for both mechanisms."""
     votes = np.array([30.0, 24.0, 6.0])
     orders = np.array([2.0, 9.0])
     for mask in ([1, 0, 0], [0, 1, 0], [0, 1, 1], [0, 0, 0]):
@@ -128,12 +128,12 @@ def test_group_votes_limit_where_a_vote_can_leave(threshold: float) -> None:
 
 
 ORDERS = np.array([1.05, 1.5, 3.0, 8.0, 25.0, 64.0])
-ROUNDING = 1e-12  # what the definition of a divergence loses to the 1 in its moment
+ROUNDING = 1e-12  # lost in the definition of a divergence when 1 is subtracted from its moment
 PLAIN_SUMS = 1e-6  # relative error of the plain computation
 
 
 def votes_batches(most_teachers: int, size: int) -> st.SearchStrategy[np.ndarray]:
-    """Counts of one number of teachers, from near agreement to an even split."""
+    """Return counts for one number of teachers, from near agreement to an even split."""
     return st.builds(
         random_votes,
         seed=st.integers(0, 2**30),
@@ -190,7 +190,7 @@ def test_threshold_costs_are_sound(votes: np.ndarray, share: float, weight: floa
     teachers = votes[0].sum()
     sigma, threshold = max(share * teachers, weight), height * teachers
     top = votes.max(axis=1)
-    # Towards the less likely outcome, tails keep their digits: Pr[below] and Pr[at least] separately.
+    # Towards the less likely outcome, tails keep their digits if Pr[below] and Pr[at least] are separate.
     p, up, down = (
         np.stack([stats.norm.cdf((threshold - m) / sigma), stats.norm.sf((threshold - m) / sigma)], axis=1)
         for m in (top, top + weight, top - weight)
@@ -205,14 +205,14 @@ def test_threshold_costs_are_sound(votes: np.ndarray, share: float, weight: floa
 
 
 def displacements(classes: int, moves: int = 1) -> set[tuple[int, ...]]:
-    """Every change of the counts by at most ``moves`` votes that each go from one class to another."""
+    """Yield every change of the counts by at most ``moves`` votes that each go from one class to another."""
     single = [tuple(int(k == b) - int(k == a) for k in range(classes)) for a in range(classes) for b in range(classes)]
     return {tuple(map(sum, zip(*chosen, strict=True))) for chosen in itertools.product(single, repeat=moves)}
 
 
 @dataclass(frozen=True)
 class PlainNoise:
-    """Noise of scale 1 as two textbook formulas, and nodes and weights to sum on, from low to high at a given scale."""
+    """Noise of scale 1 in two textbook formulas, with nodes and weights for sums from low to high at a given scale."""
 
     cdf: Callable[[np.ndarray], np.ndarray]
     pdf: Callable[[np.ndarray], np.ndarray]
@@ -225,7 +225,7 @@ def _even_steps(low: float, high: float, scale: float) -> tuple[np.ndarray, np.n
 
 
 def _four_in_every_half_vote(low: float, high: float, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """The Laplace density has a kink at every count: counts and weights must be multiples of a half."""
+    """Return nodes for Laplace densities, which have a kink at every count; all counts are multiples of a half."""
     points, weights = np.polynomial.legendre.leggauss(4)
     cells = np.arange(np.floor(low - 40 * scale), np.ceil(high + 40 * scale), 0.5)
     return (cells[:, None] + (points + 1) / 4).ravel(), np.tile(weights / 4, cells.size)
@@ -240,7 +240,7 @@ LAPLACE = PlainNoise(
 
 
 def win_probabilities(votes: np.ndarray, noise: PlainNoise, scale: float) -> np.ndarray:
-    """Pr[class wins] for counts of shape (rows, classes), one plain sum after the other."""
+    """Return Pr[class wins] for counts of shape (rows, classes), by one plain sum after the other."""
     grid, weights = noise.nodes(votes.min(), votes.max(), scale)
     offset = (grid[:, None, None] - votes) / scale
     cdf, pdf = noise.cdf(offset), noise.pdf(offset) / scale
@@ -249,7 +249,7 @@ def win_probabilities(votes: np.ndarray, noise: PlainNoise, scale: float) -> np.
 
 
 def renyi(p: np.ndarray, q: np.ndarray, orders: float | np.ndarray) -> np.ndarray:
-    """D_α(p‖q) over the last axis, by definition, in logarithms; of several orders (R,), they are the last axis."""
+    """Return D_α(p‖q) over the last axis by definition, in logarithms; several orders (R,) form the last axis."""
     order = np.asarray(orders, np.float64)[..., None]
     p, q = (np.expand_dims(np.log(each), tuple(range(-order.ndim, -1))) for each in (p, q))
     return special.logsumexp(order * p + (1 - order) * q, axis=-1) / (order[..., 0] - 1)
@@ -264,7 +264,7 @@ def divergences(
     may_leave: np.ndarray | None = None,
     moves: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Forward and reverse divergence, largest over every move from a class that holds the weight; (queries, R)."""
+    """Return the largest forward and reverse divergence over every move from a class with enough votes (queries, R)."""
     p = win_probabilities(votes, noise, scale)
     forward, reverse = np.zeros((2, len(votes), len(orders)))
     for change in map(np.array, displacements(votes.shape[1], moves)):
@@ -279,7 +279,7 @@ def divergences(
 def precise_win_probabilities(
     votes: Sequence[float], scale: float, laplace: bool = False, reach: float = 0.0
 ) -> list[mpmath.mpf]:
-    """Pr[class wins] by Gauss–Legendre quadrature of 24 nodes in every six standard deviations or less.
+    """Return Pr[class wins] by Gauss–Legendre quadrature of 24 nodes in every six standard deviations or less.
 
     ``reach`` makes neighbouring counts share the nodes.
     """

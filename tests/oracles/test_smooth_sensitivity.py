@@ -1,4 +1,4 @@
-"""Smooth sensitivity of data-dependent costs: numbers of the authors' own tests, high precision, and all neighbours."""
+"""Smooth sensitivity of data-dependent costs: the authors' tests, high precision, and all neighbours."""
 
 import itertools
 import math
@@ -46,7 +46,7 @@ def test_local_sensitivities_and_conditions_are_those_of_the_authors() -> None:
 
 @pytest.mark.parametrize("votes", [(6, 5, 1), (12, 0, 0)])
 def test_no_pair_of_neighbours_differs_by_more(votes: tuple[int, int, int]) -> None:
-    """The bound at distance d covers all pairs of neighbours of which one can be had by moving d votes."""
+    """The bound at distance d covers all pairs of neighbours that moving d votes can reach."""
     sigma, order, teachers = 4.0, 3.0, sum(votes)
     bounds = gnmax_local_sensitivities([votes], sigma, order)[0]
     every = [n for n in itertools.product(range(teachers + 1), repeat=3) if sum(n) == teachers]
@@ -62,7 +62,7 @@ def test_no_pair_of_neighbours_differs_by_more(votes: tuple[int, int, int]) -> N
 
 
 def _cost(votes: tuple[int, ...], sigma: float, order: float) -> float:
-    """Theorem 6 of the sum of tails in thirty digits, Proposition 7."""
+    """Compute Theorem 6 for the sum of tails in Proposition 7, with thirty digits."""
     with mpmath.workdps(30):
         first, *others = sorted(votes, reverse=True)
         miss = sum(mpmath.erfc((first - n) / (2 * mpmath.mpf(sigma))) / 2 for n in others)
@@ -76,7 +76,7 @@ def _neighbours(votes: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _release(beta: float, scale: float, order: float, *, wider_first: bool) -> float:
-    """D_λ by quadrature between normals whose scales differ by e^β and whose means differ by the smaller of them."""
+    """Compute D_λ by quadrature between normals with scales 1 and e^β whose means differ by the smaller scale."""
     with mpmath.workdps(30):
         scales = [mpmath.mpf(scale) * mpmath.exp(beta), mpmath.mpf(scale)]
         one, other = scales if wider_first else scales[::-1]

@@ -1,6 +1,6 @@
-"""Make, tell or go on with an installation of :mod:`tests.releases`: FILE, or `facts` or `go_on` in one that is.
+"""Make an installation of :mod:`tests.releases` in FILE, or run `facts` or `go_on` in an existing one.
 
-Both verify it: a process takes seconds to begin, so there is no other for that.
+Both also verify it, because starting another process for that would take seconds.
 """
 
 import json
@@ -20,7 +20,7 @@ _FOLDER = Path(__file__).parents[2]
 
 
 def release_write(file: Path) -> None:
-    """Make an installation in a process of its own, and write the archive of what it leaves behind."""
+    """Make an installation in a separate process, and write an archive of what it leaves behind."""
     from tests.releases import environment
 
     with TemporaryDirectory() as var, TemporaryDirectory() as left:
@@ -34,7 +34,7 @@ def release_write(file: Path) -> None:
 
 
 def main(command: str) -> None:
-    """Do what is asked."""
+    """Run the command line."""
     if command not in ("make", "facts", "go_on"):
         release_write(Path(command))
         return
@@ -46,7 +46,7 @@ def main(command: str) -> None:
 
         folder = Path(os.environ["IPATE_RELEASE_FOLDER"])
         call_command("migrate", verbosity=0)
-        study_with_everything()  # every table has rows that a migration may have to bring along
+        study_with_everything()  # every table has rows that a migration may have to convert
         call_command("backup", str(folder), "--unencrypted")
         shutil.copytree(settings.JOURNAL_DIR, folder / "journal")
         (folder / "facts.json").write_text(json.dumps(installation.facts(), indent=1) + "\n", "utf-8")

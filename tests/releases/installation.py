@@ -1,4 +1,4 @@
-"""A small installation, and what has to be the same in it after an upgrade."""
+"""A small installation, and facts that an upgrade must not change."""
 
 import hashlib
 import json
@@ -14,14 +14,14 @@ from training.services.students import student_predict
 
 
 def installation_go_on() -> None:
-    """What was under way, and what was approved, is carried out by the code at hand."""
+    """Carry out with the current code what was in progress and what was approved."""
     for title, carry_out in (("All are asked", run_ask), ("Waiting", run_finish)):
         run = carry_out(Run.objects.get(title=title))
         assert run.status == Run.Status.FINISHED, run.message
 
 
 def facts() -> dict[str, Any]:
-    """What an upgrade does not change, by names that no release does."""
+    """Return what an upgrade must not change, by names that no release changes."""
     study = Study.objects.get(slug="digits")
     events = ConsentEvent.objects.filter(study=study).order_by("sequence")
     model = StudentModel.objects.filter(run__study=study).earliest("created_at")

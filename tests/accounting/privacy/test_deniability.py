@@ -1,4 +1,4 @@
-"""Costs of plausible deniability, against exact distributions and the printed formula of the composition theorem."""
+"""Costs of plausible deniability, compared with exact distributions and the published composition theorem."""
 
 import math
 
@@ -29,7 +29,7 @@ def test_settings_that_promise_nothing_are_refused() -> None:
 
 
 def outputs(data: list[int], synthesiser: np.ndarray, k: int, gamma: float, epsilon0: float) -> np.ndarray:
-    """Exact distribution of what is released from one random seed: each row, and last that nothing is."""
+    """Return the exact distribution of the release from one random seed: each row, and last, no row."""
     found = np.zeros(synthesiser.shape[1] + 1)
     for row in range(synthesiser.shape[1]):
         probabilities = synthesiser[data, row]

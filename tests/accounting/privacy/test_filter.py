@@ -1,4 +1,4 @@
-"""The budget filter of rehearsals, against a loop over queries."""
+"""The budget filter of rehearsals, compared with a loop over queries."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def random_vote(seed: int, queries: int, groups: int, size: float) -> tuple[np.n
 def one_by_one(
     past: np.ndarray, check: np.ndarray, label: np.ndarray, answered: np.ndarray, epsilons: np.ndarray
 ) -> tuple[int, np.ndarray, np.ndarray]:
-    """The definition, as a loop."""
+    """Compute the filter by definition, in a loop."""
     spent, penalty = past.copy(), conversion_penalty(DELTA, ORDERS, "improved")
     for i in range(len(answered)):
         over = np.array(
@@ -60,7 +60,7 @@ def test_it_is_the_definition_and_nobody_overspends(seed, queries, groups, size,
     np.testing.assert_allclose(prefix.spent, spent, rtol=1e-12)
     np.testing.assert_array_equal(prefix.exhausted, exhausted)
     if prefix.count:
-        # In whatever order an auditor adds the costs up, and at whatever order α.
+        # For any order in which an auditor adds up the costs, and at any order α.
         paid = check[: prefix.count] + answered[: prefix.count, None, None] * label[: prefix.count]
         again = np.array([past, *paid])[::-1].sum(axis=0)
         assert ((again + conversion_penalty(DELTA, ORDERS, "improved")).min(axis=1) <= epsilons).all()
@@ -72,7 +72,7 @@ def test_cutting_into_batches_changes_no_bit(seed: int, queries: int, groups: in
     past, check, label, answered = random_vote(seed, queries, groups, size)
     epsilons = np.full(groups, 3.0)
     whole = affordable_prefix(past, check, label, answered, epsilons, DELTA, ORDERS)
-    with pytest.MonkeyPatch.context() as patch:  # as the filter itself cuts large batches
+    with pytest.MonkeyPatch.context() as patch:  # as the filter itself divides large batches
         patch.setattr(curves, "_BATCH_VALUES", 60)
         pieces = affordable_prefix(past, check, label, answered, epsilons, DELTA, ORDERS)
     assert (pieces.count, pieces.spent.tolist()) == (whole.count, whole.spent.tolist())

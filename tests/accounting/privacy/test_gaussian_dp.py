@@ -1,4 +1,4 @@
-"""Gaussian differential privacy: conversions, the reserve of δ, and what releases cost in μ²."""
+"""Gaussian differential privacy: conversions, the reserve of δ, and the cost of releases in μ²."""
 
 import math
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ NO_VOTE = -1
 
 
 def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
-    """Return δ by its definition, with as many digits as mpmath is set to."""
+    """Return δ by its definition, with mpmath's current number of digits."""
     m, e = mpmath.mpf(float(mu)), mpmath.mpf(float(epsilon))
     return mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2)
 
@@ -58,7 +58,7 @@ def test_every_direction_of_rounding_is_safe_and_little_is_lost(delta: float) ->
             assert gdp_delta(mu, epsilon) == pytest.approx(float(delta_of_mu), rel=1e-12, abs=0)
             back = gdp_epsilon(mu, delta)
             assert back <= epsilon
-            assert gdp_epsilon(np.sqrt(mu**2), delta) <= epsilon  # as an account keeps it
+            assert gdp_epsilon(np.sqrt(mu**2), delta) <= epsilon  # as an account stores it
             delta_of_epsilon = exact_delta(mu, back)
             assert delta_of_epsilon <= delta
             if back > 0:
@@ -84,7 +84,7 @@ def test_conversions_agree_with_dp_accounting() -> None:
 def test_nothing_released_and_nothing_promised() -> None:
     assert gdp_delta(0.0, [0.0, 1.0]).tolist() == [0, 0]
     assert gdp_epsilon(0.0, 1e-5) == 0
-    assert gdp_epsilon(1e-6, 1e-5) == 0  # (0, 1e-5)-DP without any ε
+    assert gdp_epsilon(1e-6, 1e-5) == 0  # (0, 1e-5)-DP for any ε
     assert gdp_mu(0.0, 1e-3) == pytest.approx(2 * stats.norm.ppf(0.5005), rel=1e-9)
     assert guess_odds(0.0) == record_guess_odds(0.0) == 0.5
     assert pure_dp_mu(0.0) == 0
@@ -102,7 +102,7 @@ def test_shapes_broadcast_and_a_number_gives_a_number() -> None:
 
 @pytest.mark.parametrize("mu", [0.05, 2.0])
 def test_odds_are_those_of_the_best_guess_between_two_gaussians(mu: float) -> None:
-    """A threshold at the middle: for participation the means are μ apart, for two records of a participant 2μ."""
+    """The threshold is in the middle; means are μ apart for participation, and 2μ for a participant's two records."""
     assert guess_odds(mu) == pytest.approx((stats.norm.cdf(mu / 2) + stats.norm.sf(mu / 2, loc=mu)) / 2)
     assert record_guess_odds(mu) == pytest.approx(stats.norm.sf(0, loc=mu))
 
@@ -115,7 +115,7 @@ def test_what_is_left_of_delta_is_the_formula() -> None:
 
 
 def test_noise_that_is_off_by_the_distance_still_keeps_the_promise() -> None:
-    """The worst noise within τ of the ideal, for the worst event: {x > t} loses τ without the holder, gains τ with."""
+    """The worst noise within τ of the ideal: the event {x > t} loses τ without the holder, and gains τ with them."""
     epsilon, delta, distance = 1.0, 1e-3, 5e-5
     mu = gdp_mu(epsilon, available_delta(delta, epsilon, draws=1, distance=distance))
     worst = epsilon / mu + mu / 2
@@ -127,7 +127,7 @@ def test_noise_that_is_off_by_the_distance_still_keeps_the_promise() -> None:
 def test_pure_dp_is_never_below_the_formula_and_hardly_above(epsilon: float) -> None:
     with mpmath.workdps(60):
         mu = mpmath.mpf(float(pure_dp_mu(epsilon)))
-        # μ = 2Φ⁻¹(1 − c) with c = 1/(1 + e^ε): Φ(−μ/2) ≤ c, but not by much
+        # μ = 2Φ⁻¹(1 − c) with c = 1/(1 + e^ε): Φ(−μ/2) ≤ c, but only just
         c = 1 / (1 + mpmath.exp(epsilon))
         if epsilon < 1e-9:
             exact = mpmath.sqrt(mpmath.pi / 2) * epsilon
@@ -139,7 +139,7 @@ def test_pure_dp_is_never_below_the_formula_and_hardly_above(epsilon: float) -> 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 6.0])
 def test_no_test_against_pure_dp_beats_the_gaussian(epsilon: float) -> None:
-    """The trade-off curve of ε-DP is nowhere below that of μ-GDP, and touches it; with a smaller μ it is."""
+    """The trade-off curve of ε-DP is nowhere below that of μ-GDP, and touches it; with a smaller μ it is below."""
     c = 1 / (1 + np.exp(epsilon))
     alpha = np.unique(np.concatenate([np.geomspace(1e-12, 0.5, 4000), np.linspace(0, 1, 4001), [c]]))
     pure = np.maximum(0, np.maximum(1 - np.exp(epsilon) * alpha, np.exp(-epsilon) * (1 - alpha)))
@@ -186,7 +186,7 @@ def test_the_check_against_a_student_costs_no_more(belief: tuple[float, ...]) ->
 
 @pytest.mark.parametrize("disagreements", [0, 2])
 def test_residual_votes_differ_by_no_more_than_was_charged(disagreements: int) -> None:
-    """One transcript, all answers of a teacher with and without the holder, silent after so many disagreements."""
+    """Compares a teacher's answers with and without the holder in one transcript, up to the limit of disagreements."""
     steps, predicted = 4, 0
 
     def contributions(answers: tuple[int, ...]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Individual accounts, against exact fractions."""
+"""Individual accounts, compared with exact fractions."""
 
 from fractions import Fraction
 
@@ -16,7 +16,7 @@ SIGMAS = [1.0, 2.0, 3.0, 40.0, 0.7, 1e-3]
 
 
 def one_by_one(caps: list[float], spent: list[float], norms: np.ndarray, sigmas: list[float]):
-    """The definition, with exact numbers."""
+    """Compute accounts by definition, with exact numbers."""
     sums, allowed = [Fraction(s) for s in spent], np.zeros(norms.shape, dtype=bool)
     for q, row in enumerate(norms):
         for i, value in enumerate(row):
@@ -42,7 +42,7 @@ def batches(draw: st.DrawFn):
 
 
 def csr(norms: np.ndarray, kept: np.ndarray, kind=sparse.csr_array):
-    """The kept entries, zeros among them."""
+    """Return a sparse array that stores all entries, including zeros."""
     rows, columns = np.nonzero(kept)
     pointers = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
     return kind((norms[rows, columns], columns, pointers), shape=norms.shape)
@@ -105,7 +105,7 @@ def test_an_exact_fit_is_allowed() -> None:
 
 
 def test_votes_of_norm_one_at_sigma_40_and_80() -> None:
-    """114 / 402 / 827 and 459 / 1,609 / 3,309 votes at ε = 1, 2, 3; the card of a holder never says more than ε."""
+    """114 / 402 / 827 and 459 / 1,609 / 3,309 votes at ε = 1, 2, 3; the shown ε is never above the promise."""
     caps = gdp_mu([1, 2, 3], 1e-5) ** 2
     for sigma, votes in [(40.0, [114, 402, 827]), (80.0, [459, 1609, 3309])]:
         accounts = IndividualAccounts(caps)
@@ -186,10 +186,10 @@ WORLDS, STEPS = 4000, 30
 
 
 def log_likelihood_ratios(mu: float, takes_part: bool, charged_share: float = 1.0) -> np.ndarray:
-    """Of a holder against an adversary who chooses each query and σ from the releases so far, in many worlds at once.
+    """Return ratios in many worlds, where an adversary chooses each query and σ from the releases so far.
 
-    The holder's contribution is 0.2, or 1.5 where the adversary has seen evidence that the holder takes part; σ is 2 or
-    5 by the sign of the last release. A last step spends what is left, so that every path is charged the same.
+    The holder's contribution is 0.2, or 1.5 if the adversary has seen evidence that the holder takes part; σ is 2 or 5,
+    depending on the sign of the last release. A last step spends the rest, so that every path is charged the same.
     ``charged_share`` below 1 plants a fault: less is charged than is used.
     """
     rng = np.random.default_rng(7 + takes_part)
@@ -213,7 +213,7 @@ def log_likelihood_ratios(mu: float, takes_part: bool, charged_share: float = 1.
 @pytest.mark.parametrize("takes_part", [False, True])
 @pytest.mark.parametrize("mu", [0.27, 1.5])
 def test_log_likelihood_ratio_at_full_spending_is_that_of_one_gaussian(mu: float, takes_part: bool) -> None:
-    """N(±μ²/2, μ²), whatever the adversary does: the theorem, by Kolmogorov and Smirnov."""
+    """It is N(±μ²/2, μ²) for any adversary: the theorem, tested by Kolmogorov and Smirnov."""
     ideal = norm((1 if takes_part else -1) * mu**2 / 2, mu).cdf
     assert kstest(log_likelihood_ratios(mu, takes_part), ideal).pvalue > 0.01
     assert kstest(log_likelihood_ratios(mu, takes_part, charged_share=0.5), ideal).pvalue < 1e-4, "a fault is noticed"

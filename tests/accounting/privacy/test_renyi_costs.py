@@ -146,7 +146,7 @@ def test_improved_agrees_with_dp_accounting(slope: float) -> None:
 
 @pytest.mark.parametrize("conversion", ["improved", "classic"])
 def test_default_orders_hold_the_best_order_and_are_fine_enough(conversion: str) -> None:
-    """For a Gaussian of about this ε, no end is reached, and continuous orders would gain less than a per cent."""
+    """For Gaussians of about this ε, neither end is best, and continuous orders would gain less than one per cent."""
     continuous = 1 + np.geomspace(1e-2, 1e5, 100_000)
     for epsilon, delta in ((0.01, 1e-3), (0.01, 1e-12), (1.0, 1e-5), (100.0, 1e-3), (100.0, 1e-12)):
         slope = (math.sqrt(math.log(1 / delta) + epsilon) - math.sqrt(math.log(1 / delta))) ** 2

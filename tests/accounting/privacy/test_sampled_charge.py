@@ -25,11 +25,11 @@ MNIST = (512 / 60000, 3.42529, 9375)
 
 
 def delta_from_below(q: float, sigma: float, steps: int, adding: bool, points: np.ndarray) -> np.ndarray:
-    """δ of the run, never above the truth but for rounding: losses rounded down to a grid, and convolved.
+    """Bound the run's δ from below, except for rounding: losses are rounded down to a grid, and convolved.
 
-    Written from the definition of the privacy loss, without dp-accounting. The loss of one step at output x is
-    ln((1 − q) + q·e^{(2x − 1)/(2σ²)}) with the holder against without, and its negative the other way round. Outputs
-    beyond six standard deviations are left out.
+    Written from the definition of the privacy loss, without dp-accounting. The loss of one step at output x is ln((1 −
+    q) + q·e^{(2x − 1)/(2σ²)}) with the holder against without, and its negative the other way round. Outputs beyond six
+    standard deviations are left out.
     """
     spacing = 2e-4
     x = np.linspace(-6 * sigma, 6 * sigma + 1, 200_001)
@@ -65,7 +65,7 @@ def test_renyi_and_loss_distribution_of_the_published_runs(sigma, classic, impro
     assert epsilon_from_rdp(rdp, 1e-5, conversion="classic")[0] == pytest.approx(classic, abs=3e-3)
     assert epsilon_from_rdp(rdp, 1e-5)[0] == pytest.approx(improved, abs=3e-3)
     assert sampled_gaussian_epsilon(q, sigma, steps, 1e-5) == pytest.approx(pld, abs=2e-3)
-    mu = sampled_gaussian_mu(q, sigma, steps, 1e-7)  # nearly nothing is lost in ε
+    mu = sampled_gaussian_mu(q, sigma, steps, 1e-7)  # almost nothing is lost in ε
     assert pld - 5e-4 <= gdp_epsilon(mu, 1e-5 - 1e-7) <= pld + (2e-3 if sigma > 3 else 0.02)
 
 
@@ -127,7 +127,7 @@ STEPS = [(0.0085, 3.4), (0.01, 0.6), (1e-5, 0.3), (1 - 1e-9, 1.0), (0.2, 200.0)]
 
 
 def one_step(q: float, sigma: float, epsilon: mpmath.mpf, adding: bool) -> mpmath.mpf:
-    """δ(ε) of one step for any real ε, in closed form: what lies on one side of the output with that loss."""
+    """Return δ(ε) of one step for any real ε in closed form, from both sides of the output with that loss."""
     q, sigma, epsilon = mpf(q), mpf(sigma), mpf(epsilon)
     edge = ((mpmath.e ** (-epsilon if adding else epsilon)) - (1 - q)) / q  # of e^{(x − ½)/σ²}
     if adding:
@@ -144,7 +144,7 @@ def one_step(q: float, sigma: float, epsilon: mpmath.mpf, adding: bool) -> mpmat
 
 
 def some_epsilons(losses: Losses, generator: np.random.Generator) -> np.ndarray:
-    """Points of the grid, their neighbours among the doubles, points between, 0, and far beyond the grid."""
+    """Return points of the grid, neighbouring doubles, points in between, 0, and points far beyond the grid."""
     last = max((losses.first + len(losses.masses)) * losses.spacing, losses.spacing)
     places = np.unique(np.linspace(0, last / losses.spacing, 12).astype(int)) * losses.spacing
     near = np.concatenate([np.nextafter(places, 0), places, np.nextafter(places, np.inf)])
@@ -166,7 +166,7 @@ def test_one_step_is_never_below_the_closed_form_and_hardly_above(q: float, sigm
 @pytest.mark.parametrize("adding", [False, True])
 @pytest.mark.parametrize(("q", "sigma"), [(0.3, 0.5), pytest.param(0.01, 0.6, marks=pytest.mark.exhaustive)])
 def test_two_steps_are_never_below_the_integral(q: float, sigma: float, adding: bool) -> None:
-    """δ of two steps is the mean, over the first output, of the second's δ at what is left of ε."""
+    """δ of two steps is the mean, over the first output, of the second step's δ at the remaining ε."""
     losses = sampled_losses(q, sigma, 2, negligible=1e-8, parts=64)[adding]
     with mpmath.workdps(50):
         exact_q, exact_sigma = mpf(q), mpf(sigma)
@@ -209,7 +209,7 @@ def test_nearly_everybody_in_every_step_is_the_gaussian_mechanism(sigma: float, 
 
 
 def transformed(values: list) -> list:
-    """Discrete Fourier transform, radix 2."""
+    """Compute the discrete Fourier transform, radix 2."""
     size = len(values)
     if size == 1:
         return values
@@ -219,7 +219,7 @@ def transformed(values: list) -> list:
 
 
 def composed(masses: np.ndarray, steps: int, size: int) -> list:
-    """Masses of a sum of so many losses, of 60 digits; places beyond ``size`` begin anew at 0."""
+    """Return masses of a sum of this many losses, with 60 digits; positions beyond ``size`` start again at 0."""
     padded = [mpf(each) for each in masses.tolist()] + [mpf(0)] * (size - len(masses))
     powers = [mpmath.conj(each**steps) for each in transformed(padded)]
     return [mpmath.re(each) / size for each in transformed(powers)]
@@ -229,7 +229,7 @@ def composed(masses: np.ndarray, steps: int, size: int) -> list:
     ("steps", "size"), [(3, 256), (13, 1024), pytest.param(127, 4096, marks=pytest.mark.exhaustive)]
 )
 def test_a_composition_is_never_below_one_of_60_digits(steps: int, size: int) -> None:
-    """Masses of all sizes, tails of 1e-300 among them; what lies outside the window of places is below 1e-40."""
+    """Masses have all sizes, including tails of 1e-300; those outside the window are below 1e-40."""
     generator = np.random.default_rng(steps)
     masses = np.exp(-np.abs(np.arange(-20, 41)) * generator.uniform(0.5, 0.7)) * generator.uniform(0.5, 1.5, 61)
     masses[50:] = 1e-300
@@ -242,7 +242,7 @@ def test_a_composition_is_never_below_one_of_60_digits(steps: int, size: int) ->
             total, taken = total.plus(base, 1e-13), taken + 1
     exact = composed(masses, steps, size)
     mean = int(steps * (np.arange(61) @ masses))
-    begin = max(mean - size // 2, 0)  # the places are those of a window around the mean
+    begin = max(mean - size // 2, 0)  # the positions are those of a window around the mean
     unrolled = {begin + (place - begin) % size: each for place, each in enumerate(exact)}
     finite = 1 - (1 - mpf(base.beyond)) ** steps
     for epsilon in (0.0, 0.5, 2.0, 5.0):
@@ -294,7 +294,7 @@ def test_epsilon_is_one_at_which_delta_suffices_and_nearly_the_smallest() -> Non
 
 
 def test_the_functions_that_are_called_err_less_than_the_proof_assumes() -> None:
-    """A quarter of what is allowed, for tails down to 1e-300 and arguments on both sides of a power of two."""
+    """Errors are at most a quarter of those allowed, for tails down to 1e-300 and arguments around a power of two."""
     generator = np.random.default_rng(5)
     points = np.concatenate([generator.uniform(-37, 8, 300), 2.0 ** np.arange(-30, 4), -(2.0 ** np.arange(-30, 5))])
     points = np.concatenate([points, np.nextafter(points, 0)])
@@ -310,7 +310,7 @@ def test_the_functions_that_are_called_err_less_than_the_proof_assumes() -> None
 
 
 def test_masses_of_cells_lie_between_what_is_said_of_them() -> None:
-    """Cells as narrow as neighbouring doubles, far tails, empty cells."""
+    """This includes cells as narrow as neighbouring doubles, far tails and empty cells."""
     edges = [-np.inf, -39.0, -8.0, -1e-8, 0.0, 1e-300, 1e-8, 0.5, np.nextafter(0.5, 1), 0.7, 5.0, 5.0, 5.0 + 1e-9, 12.0]
     least, most = _normal_masses(np.array(edges))
     inner = [mpf("-inf"), *map(mpf, edges), mpf("inf")]

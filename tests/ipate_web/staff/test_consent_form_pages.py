@@ -1,4 +1,4 @@
-"""Pages to write, compare and publish consent forms, and proposals that wait for the ethics committee."""
+"""Pages for writing, comparing and publishing consent forms, and proposals that wait for the ethics committee."""
 
 import math
 import re
@@ -29,7 +29,7 @@ MORE = {"en": "# What we ask\nMore than before.", "de": "# Worum wir bitten\nMeh
 @pytest.fixture
 @built_once
 def study() -> Study:
-    """Nine holders take part; ``carla`` and ``conrad`` are the ethics committee."""
+    """Return a study in which nine holders take part; ``carla`` and ``conrad`` are the ethics committee."""
     return factories.committee_fill(study_with_consents())
 
 
@@ -39,7 +39,7 @@ def olga(study: Study) -> Client:
 
 
 def seen(page: str) -> str:
-    """Digest of the draft that a page shows."""
+    """Return the digest of the draft that a page shows."""
     found = re.search(r'name="seen" value="(\w+)"', page)
     assert found is not None
     return found.group(1)
@@ -71,7 +71,7 @@ def test_a_draft_begins_with_the_words_in_force_and_is_kept(olga: Client) -> Non
     assert ConsentForm.objects.count() == 1
     for number in ("²", "-1", "one"):
         shown = text(olga.get(BASE + "as-read/en/", {"proposal": number}))
-        assert "New words" in shown, "the draft, where there is no number of a proposal"
+        assert "New words" in shown, "the draft, where there is no proposal number"
 
 
 def test_nobody_writes_over_a_draft_that_they_have_not_seen(study: Study, olga: Client) -> None:
@@ -99,7 +99,7 @@ def test_publishing_shows_what_changes_and_wants_a_decision(olga: Client) -> Non
     response = olga.post(BASE + "publish/", {"seen": digest})
     assert response.status_code == 422
     assert "What happens to people who consented to an earlier version?: This field is required." in text(response)
-    assert "checked" not in response.text, "the decision is not made for them"
+    assert "checked" not in response.text, "nothing is preselected"
     olga.post(BASE + "publish/", {"seen": digest, "renewal": "not_asked"})
     proposal = ConsentFormProposal.objects.latest("sequence")
     assert (proposal.renewal, proposal.proposed_by.username, proposal.follows) == ("not_asked", "olga", 1)
@@ -114,7 +114,7 @@ def test_an_unseen_form_is_not_published(olga: Client) -> None:
     assert response.status_code == 422
     assert "The draft has changed since you opened this" in text(response)
     assert ConsentFormProposal.objects.count() == ConsentForm.objects.count() == 1
-    # The page has shown the new words; to confirm them is enough.
+    # The page has shown the new text, so confirming it is enough.
     again = {"seen": seen(response.text), "renewal": "asked"}
     assert olga.post(BASE + "publish/", again).status_code == 302
 
@@ -167,7 +167,7 @@ def test_affected_holders_are_shown_as_noisy_counts_and_never_exactly(study: Stu
     assert "An operator can draw head counts with noise," in text(as_("conrad").get(PROPOSAL))
     counts = head_counts_draw(study=study, acting_user=factories.user_create("olga"), noise=SimulationNoise(1))
     total, spread = sum(count.count for count in counts), round(math.sqrt(3) * counts[0].sigma)
-    assert total != 9, "else this test shows nothing"
+    assert total != 9, "otherwise this test shows nothing"
     for name in ("conrad", "carla"):
         shown = text(as_(name).get(PROPOSAL))
         assert f"About {total} people take part (± {spread}, counted with noise" in shown

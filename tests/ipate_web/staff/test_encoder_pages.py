@@ -1,4 +1,4 @@
-"""Page on which a data steward registers an encoder, and the same by the API."""
+"""The page on which a data steward registers an encoder, and the same through the API."""
 
 import json
 
@@ -36,7 +36,7 @@ def study() -> Study:
 
 
 def client_of(person: str) -> APIClient:
-    """Client of the API with a user's token."""
+    """Return a client for the API with a user's token."""
     _, secret = ApiToken.objects.create(User.objects.get(username=person), name="token")
     return APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
 
@@ -82,14 +82,14 @@ def test_an_encoder_is_registered_and_withdrawn_on_its_page(study: Study) -> Non
 
 
 def looked_at(study: Study, person: str, client: APIClient) -> tuple[str, object]:
-    """What a user sees of the study's encoders: text of the page, and answer of the API."""
+    """Return what a user sees of the study's encoders: the page's text and the API's response."""
     answer = client.get(reverse("api:study-encoders", args=[study.slug]))
     page = as_(person).get(reverse("staff:encoders", args=[study.slug]))
     return text(page) if page.status_code == 200 else str(page.status_code), answer.json()
 
 
 def test_only_data_stewards_see_how_far_the_encoding_of_private_records_is(study: Study) -> None:
-    """Of one who owns a record on which it fails, or takes long, everybody else would learn."""
+    """If encoding one record fails or takes long, nobody else may learn it."""
     page = reverse("staff:encoders", args=[study.slug])
     assert as_("sven").post(page, form()).status_code == 302
     private = Encoding.objects.get(dataset__kind="private")

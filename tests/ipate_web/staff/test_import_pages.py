@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_here")]
 FOLDERS = (django_settings.PRIVATE_DIR / "datasets", django_settings.PRIVATE_DIR / "imports")
 CSV = "who,age,sex,back\nada,50,f,no\nben,25,m,yes\nada,75,f,yes\n"
 TYPED = {"columns-1-minimum": 0, "columns-1-maximum": 100, "columns-2-values": "f\nm", "classes": "no\nyes"}
-"""What a steward declares of these rows: of private ones nothing is drafted from values."""
+"""The steward's declaration of these rows; for private rows, nothing is drafted from values."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def work(begun: DatasetImport) -> None:
 
 
 def files() -> set[Path]:
-    """Files in private storage that hold rows of somebody."""
+    """Return files in private storage that contain somebody's rows."""
     commit()
     return {path for folder in FOLDERS for path in folder.rglob("*") if path.is_file()}
 
@@ -68,7 +68,7 @@ def upload(client: Client, content: bytes | str = CSV, name: str = "rows.csv", *
 
 
 def declared(client: Client, begun: DatasetImport, **changes: Any) -> dict[str, Any]:
-    """Fields that the page's form sends, with what somebody changes in it."""
+    """Return the fields that the page's form sends, with changes."""
     page = client.get(reverse("staff:import", args=["ward", begun.pk]))
     forms = page.context["forms"]
     sent: dict[str, Any] = {"known": "on"}
@@ -84,13 +84,13 @@ def declared(client: Client, begun: DatasetImport, **changes: Any) -> dict[str, 
 def begin(
     client: Client, content: bytes | str = CSV, name: str = "rows.csv", **fields: Any
 ) -> tuple[str, DatasetImport]:
-    """Upload a file: address of the page on which it is declared, and the import."""
+    """Upload a file; return the address of the page that declares it, and the import."""
     url = upload(client, content, name, **fields).headers["Location"]
     return url, DatasetImport.objects.get(pk=url.strip("/").rpartition("/")[2])
 
 
 def check(client: Client, url: str, begun: DatasetImport, **changes: Any) -> str:
-    """Declare what was drafted, with ``changes``, and check the rows: the page that says what was found."""
+    """Declare what was drafted, with ``changes``, and check the rows; return the page with the results."""
     assert client.post(url, declared(client, begun, **changes)).status_code == 302
     work(begun)
     begun.refresh_from_db()
@@ -113,7 +113,7 @@ def test_a_file_is_uploaded_declared_checked_and_imported(client: Client, study:
         {"name": "back", "role": "label", "labels": {}},
     ]
     assert "Take ranges, values and classes from a codebook or" in client.get(url).text
-    assert client.post(url, declared(client, begun)).status_code == 422, "nothing of it is declared yet"
+    assert client.post(url, declared(client, begun)).status_code == 422, "nothing is declared yet"
     assert client.post(url, declared(client, begun, **TYPED)).status_code == 302
     assert "Checking the file" in client.get(url).text
     work(begun)
@@ -136,7 +136,7 @@ def test_a_look_alike_that_was_registered_since_the_check_stops_the_import(clien
     page = client.get(url).text
     assert "since the file was checked" in page and "“Q-1”" in page and "“q1”" in page and "“P-17”" not in page
     assert "“q1”" in check(client, url, begun, **TYPED)
-    assert store(client, url, begun) is not None, "who has seen that they look alike may go on"
+    assert store(client, url, begun) is not None, "people who confirm that they saw the similar names may continue"
 
 
 def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, study: Study, settings: Any) -> None:
@@ -251,11 +251,13 @@ def test_identifiers_and_codes_are_not_drafted_as_numbers(client: Client, study:
         drafted = {each["name"]: each for each in DatasetImport.objects.get(kind=kind).schema["columns"]}
         uses = {name: drafted[name].get("type", drafted[name]["role"]) for name in columns}
         assert uses == {name: use for name, (use, _values) in columns.items()}, kind
-        assert drafted["age"].get("maximum") == (100 if kind == "public" else None), "not a number far beyond all"
+        assert drafted["age"].get("maximum") == (100 if kind == "public" else None), (
+            "not a number far beyond all others"
+        )
 
 
 def test_nothing_is_drafted_from_values_of_people(client: Client, study: Study) -> None:
-    """Of rows with the same columns the draft is the same; what public rows declare is taken over."""
+    """Rows with the same columns give the same draft; declarations of public rows are copied."""
     drafts = []
     for rows in (
         "ada,5,f,2020-03-04,no\nben,8,m,2021-05-06,yes",
@@ -275,7 +277,7 @@ def test_nothing_is_drafted_from_values_of_people(client: Client, study: Study) 
 
 
 def wide(columns: int = 120, rows: int = 30) -> str:
-    """A table of many columns, with holders and classes."""
+    """Return a table of many columns, with holders and classes."""
     names = ["who", *(f"lab_{number}" for number in range(columns - 2)), "back"]
     numbers = [[str((row + number) % 7 + 0.5) for number in range(columns - 2)] for row in range(rows)]
     lines = [[f"p{row}", *each, "ny"[row % 2]] for row, each in enumerate(numbers)]
@@ -326,7 +328,7 @@ def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study
 
     assert give(rows).status_code == 302
     begun.refresh_from_db()
-    assert begun.schema == before, "what is not edited stays"
+    assert begun.schema == before, "other columns do not change"
     edited = [{**each, "maximum": "33", "rule": "mean"} if each["name"] == "lab_99" else each for each in rows]
     assert give(edited[90:], ";").status_code == 302
     begun.refresh_from_db()

@@ -1,4 +1,4 @@
-"""The release register: what it lists, who took what, and that it stands what somebody has tampered with."""
+"""The release register: its rows, who downloaded something, and that the page survives tampering."""
 
 import re
 from typing import Any
@@ -31,7 +31,7 @@ RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
 @pytest.fixture
 @built_once
 def run() -> Run:
-    """Its study has five releases: head counts, three batches of labels, a model."""
+    """Return a run whose study has five releases: head counts, three batches of labels, a model."""
     run = run_finish(run_start(study_with_table(), share=0.5, **RUN))
     for role in (Role.AUDITOR, Role.RESEARCHER):
         services.membership_add(study=run.study, user=factories.user_create(role), role=role, acting_user=None)
@@ -40,7 +40,7 @@ def run() -> Run:
 
 @pytest.fixture
 def forged(run: Run) -> Any:
-    """``forged(model, column, value, where)`` writes what the site never would."""
+    """``forged(model, column, value, where)`` writes values that the site would never write."""
     triggers_remove(connection)
 
     def forge(model: type, column: str, value: object, where: str = "sequence = 4") -> None:
@@ -73,7 +73,7 @@ def test_the_register_lists_all_that_left_newest_first(run: Run) -> None:
     assert listed.getvalue() == b"Name,Hub,This site's name,Ended\r\n"
     Release.append([Release(study=run.study, kind="labels", content={"queries": 4, "labels": 0})])
     newer, zero = as_("auditor").get(url("ledger", run.study)).text, '<td class="number">0</td>'
-    assert newer.count(zero) > page.text.count(zero), "a number of labels that is 0 is shown"
+    assert newer.count(zero) > page.text.count(zero), "0 labels are shown"
     who = factories.user_create("gone")
     services.membership_add(study=run.study, user=who, role=Role.RESEARCHER, acting_user=None)
     as_("gone").get(url("run_labels", run.study, run.pk))
@@ -124,10 +124,10 @@ def test_going_through_the_labels_on_pages_and_in_files_is_one_look(run: Run) ->
         client.get(url("run_labels", run.study, run.pk, **query))
     for kind in ("csv", "npz"):
         assert client.get(url("run_labels_file", run.study, run.pk, kind)).status_code == 200
-    assert downloads(run.study) == [("researcher", "labels")], "whichever page they begin with"
+    assert downloads(run.study) == [("researcher", "labels")], "for any page at which people begin"
     Run.objects.filter(pk=run.pk).update(position=13)
     client.get(url("run_labels", run.study, run.pk))
-    assert len(downloads(run.study)) == 2, "there was more to take"
+    assert len(downloads(run.study)) == 2, "more was available"
 
 
 def test_refused_readers_and_requests_for_the_head_of_a_page_take_nothing(run: Run) -> None:
@@ -154,7 +154,7 @@ def test_a_chain_is_found_whole_or_broken(run: Run, forged: Any) -> None:
     assert "release 4: its content was changed after it was recorded (hash differs)." in broken
 
 
-#: Whoever decides about runs or policies and can open the page.
+#: People who decide about runs or policies and can open the page.
 DECIDERS = (Role.OPERATOR, Role.COMMITTEE, Role.CHAIR)
 
 
@@ -167,7 +167,7 @@ def test_the_length_of_a_chain_does_not_reveal_acts_of_people(run: Run) -> None:
         assert "Consent event: 30 rows" in seen
         assert "Entry about who answers for a data holder: 1 row" in seen
     public = {model._meta.label_lower for model in chained_models()} & PUBLIC_CHAINS
-    assert len(public) == len(PUBLIC_CHAINS), "the list names no chain that is none"
+    assert len(public) == len(PUBLIC_CHAINS), "the list names only chains"
     for role in DECIDERS:
         page = as_(role).get(address).text
         assert page.count(", recomputed just now.") == len(public), role

@@ -1,4 +1,4 @@
-"""Lists and comparisons of runs, and what a finished run leads to: labels, reports, models, tables, rows."""
+"""Lists and comparisons of runs, and the results of finished runs: labels, reports, models, tables, rows."""
 
 import hashlib
 import io
@@ -41,7 +41,7 @@ def study() -> Study:
 
 @pytest.fixture
 def runs(study: Study) -> dict[str, Run]:
-    """Drafts of two people on three days, the middle one with a model."""
+    """Return drafts of two people on three days, the middle one with a model."""
     titles, found = {"Alpha vote": TABLE_RUN | {"purpose": "Few labels."}, "beta steps": STEPS_RUN}, {}
     for day, (title, fields) in enumerate({**titles, "Gamma vote": TABLE_RUN}.items(), start=10):
         found[title] = run_draft(study, title=title, **fields)
@@ -103,11 +103,11 @@ def test_runs_side_by_side(study: Study) -> None:
     steps = run_ask(run_start(study, title="Steps", share=0.1, **STEPS_RUN))
     page = compared(study, second, first, steps)
     assert page.status_code == 200
-    assert [title for title, _each in page.context["compared"]] == ["Second", "First", "Steps"], "in that order"
+    assert [title for title, _each in page.context["compared"]] == ["Second", "First", "Steps"], "in this order"
     parameters = dict(page.context["parameters"])
     assert parameters["σ, vote noise"] == ["25.0", "20.0", "–"]
-    assert "Private dataset" not in parameters, "the same in all of them"
-    assert page.context["compared"][1][1].minutes == 2, "as between the times that are told"
+    assert "Private dataset" not in parameters, "the same for all of them"
+    assert page.context["compared"][1][1].minutes == 2, "like the difference of the times shown"
     chart = dict(page.context["charts"])["Share of the cap used, by number of labels released"]
     assert [series.name for series in chart.series] == ["Second", "First"]
     for each in (first, second):
@@ -173,7 +173,7 @@ def test_the_report_as_a_tagged_pdf(finished: Run) -> None:
             assert tagged in answer.content
     draft = run_draft(finished.study, title="手書き *not* markup #emph[x]", **RUN)
     answer = browse(url("ledger_report_pdf", draft), "auditor")
-    assert answer.status_code == 200 and answer.content.startswith(b"%PDF-"), "of a finished that released nothing"
+    assert answer.status_code == 200 and answer.content.startswith(b"%PDF-"), "of a finished run without releases"
     table = table_of(url("run_labels_file", draft, "parquet"))
     assert table.num_rows == 0 and table.column_names == ["row", "label"]
 
@@ -211,7 +211,7 @@ def test_classes_stand_beside_what_is_public_of_the_levels(finished: Run) -> Non
     assert fairness_of(finished, None) is None
     for evaluation in ({**model.card["evaluation"], "classes": rows[:1]}, None):
         model.card["evaluation"] = evaluation
-        assert fairness_of(finished, model) is None, "one class alone cannot be compared"
+        assert fairness_of(finished, model) is None, "one class cannot be compared"
 
 
 def test_a_model_goes_from_candidate_to_production_on_record(finished: Run) -> None:
@@ -225,7 +225,7 @@ def test_a_model_goes_from_candidate_to_production_on_record(finished: Run) -> N
     assert "In production" in client.get(stage).text
     assert "is now: in production" in client.post(stage, {"stage": "production"}, follow=True).text
     client.post(stage, {"stage": "production"})
-    entry = Release.objects.get(run=finished.pk, kind="stage")  # the second time nothing was changed
+    entry = Release.objects.get(run=finished.pk, kind="stage")  # nothing was changed the second time
     assert entry.recorded_by == factories.user_create("operator") and entry.charge == 0
     assert (entry.content["before"], entry.content["stage"]) == ("candidate", "production")
     assert "No models at this stage" in browse(f"{listed}?stage=archived").text
@@ -261,7 +261,7 @@ def test_one_row_is_tried_on_a_models_page_which_refuses_what_the_api_refuses(fi
     refused = client.post(ask, {"rows": [row | {"length": "wide"}]}, content_type="application/json").json()
     assert wrong.status_code == 422 and wrong.context["form"].errors["column-0"] == [refused["errors"][0]["message"]]
     assert "Try one row" not in as_("auditor").get(page).text and as_("auditor").post(page, sent).status_code == 403
-    assert "researcher" in as_("auditor").get(page).text, "who asked for predictions is in the register"
+    assert "researcher" in as_("auditor").get(page).text, "the register shows who requested predictions"
 
 
 def test_a_withdrawn_model_has_no_stage(finished: Run) -> None:

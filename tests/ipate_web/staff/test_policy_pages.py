@@ -1,4 +1,4 @@
-"""Pages of policies and of the ethics committee: odds, consequences, what ε affords, quorum, conflicts, harm."""
+"""Pages of policies and of the ethics committee: odds, consequences, forecasts, quorum, conflicts, harm."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ SENT = EPSILONS | {"reason": "High should mean more.", "confirmed": "1"}
 @pytest.fixture
 @built_once
 def study() -> Study:
-    """Nine holders, three at each level, at ε 1, 2, 3; ``carla`` and ``conrad`` decide, ``chris`` has the chair."""
+    """Return nine holders, three each at ε 1, 2 and 3; ``carla`` and ``conrad`` decide, and ``chris`` is the chair."""
     study = factories.committee_fill(study_with_consents())
     services.membership_add(study=study, user=factories.user_create("chris"), role=Role.CHAIR, acting_user=None)
     return study
@@ -53,7 +53,7 @@ def test_odds_are_shown_while_typing_and_before_a_policy_is_proposed(study: Stud
     assert EpsilonPolicy.objects.count() == 1, "nothing is saved"
     carla.post(BASE + "new/", SENT)
     assert EpsilonPolicy.objects.count() == 2
-    assert selectors.policy_in_force(study).version == 1, "it counts only once a second person approves it"
+    assert selectors.policy_in_force(study).version == 1, "it takes effect only after a second person approves it"
 
 
 def test_a_revealing_level_name_is_warned_of(study: Study) -> None:
@@ -69,7 +69,7 @@ def test_a_revealing_level_name_is_warned_of(study: Study) -> None:
 
 
 def test_consequences_count_the_holders_whom_a_policy_reaches(study: Study) -> None:
-    factories.policy_approve(study, 0.5, 1.5, 4)  # HIGH and AVERAGE have less at once, LOW stays at 3
+    factories.policy_approve(study, 0.5, 1.5, 4)  # HIGH and AVERAGE become smaller at once, LOW stays at 3
     holder, form = study.holders.get(pseudonym="P-2"), selectors.consent_form_in_force(study)
     factories.consent_choose(holder=holder, level="LOW", form=form)  # and one consents to 4
     policy = EpsilonPolicy(high=0.5, average=2, low=3.5)

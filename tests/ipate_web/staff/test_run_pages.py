@@ -1,4 +1,4 @@
-"""Proposing, approving, cancelling and watching runs, as staff and researchers see it."""
+"""Proposing, approving, cancelling and following runs, as seen by staff and researchers."""
 
 import csv
 import io
@@ -60,12 +60,12 @@ def rehearsal() -> Study:
 
 @pytest.fixture
 def separated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operators decide about runs and handle neither records nor consents."""
+    """Return a study in which operators decide about runs and handle neither records nor consents."""
     monkeypatch.setitem(ROLE_PERMISSIONS, Role.OPERATOR, ROLE_PERMISSIONS[Role.OPERATOR] - {"consent.view_group_sizes"})
 
 
 def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
-    """Data that a browser sends for the form as it was opened, with ``changes``."""
+    """Return the data that a browser sends for the form as it was opened, with ``changes``."""
     teachers = {"method": "pate", "teachers": 6, "aggregator": "gnmax", "aggregator-gnmax-sigma": 10}
     return run_form_filled(study, **{"title": "First", **teachers, **changes})
 
@@ -79,7 +79,7 @@ def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> 
     assert "Check the plan for “First”" in page.text and "holders come from head counts" in page.text
     for _group, budget in groups:
         assert f'<td class="number">{budget.cap:.4f}</td>' in page.text
-        assert budget.allowed == pytest.approx(0.25 * budget.cap), "what an approver is offered first"
+        assert budget.allowed == pytest.approx(0.25 * budget.cap), "the approver's preselected share"
     again = client.post(url("run_new", study), filled_in(study, title="Half-baked", change="1"))
     assert 'value="Half-baked"' in again.text
     assert not Run.objects.exists()
@@ -135,7 +135,7 @@ def test_cancelling_says_what_stays_and_ends_the_run(study: Study) -> None:
     client = as_("operator")
     assert "stay released" in client.get(url("run_cancel", run)).text
     run.refresh_from_db()
-    assert not run.has_ended, "looking at the question changes nothing"
+    assert not run.has_ended, "opening the question changes nothing"
     page = client.post(url("run_cancel", run), follow=True)
     assert "An operator has cancelled the run." in page.text
     run.refresh_from_db()
@@ -145,12 +145,12 @@ def test_cancelling_says_what_stays_and_ends_the_run(study: Study) -> None:
 
 @pytest.fixture
 def draft(study: Study) -> Run:
-    """Of the researcher."""
+    """Return the researcher's draft."""
     return run_draft(study, proposer=factories.user_create("researcher"), title="First", **TABLE_RUN)
 
 
 def proposal(run: Run, **changes: Any) -> dict[str, Any]:
-    """The draft as the API takes it, with changes."""
+    """Return the draft as the API accepts it, with changes."""
     datasets = {name: getattr(run, f"{name}_id") for name in ("private_dataset", "public_dataset", "test_dataset")}
     names = ("title", "method", "variant", "choices", "student_learner", "batch_size")
     return {"study": run.study.slug, **datasets, **{name: getattr(run, name) for name in names}, **changes}
@@ -174,7 +174,7 @@ def test_the_proposer_changes_a_draft_on_its_page(study: Study, draft: Run) -> N
     assert "Check the plan for “Second”" in checked.text and "Edit draft" in checked.text
     draft.refresh_from_db()
     assert (draft.title, draft.revision) == ("First", 1), "nothing is saved yet"
-    for _ in range(2):  # the second time nothing is changed
+    for _ in range(2):  # nothing is changed the second time
         client.post(edit, sent | {"confirmed": "1"})
     draft.refresh_from_db()
     assert (draft.title, draft.choices["aggregator"]["sigma"]) == ("Second", 12)
@@ -265,11 +265,11 @@ def test_a_finished_run_shows_public_charges_and_the_student(finished: Run) -> N
     card["evaluation"]["classes"][1]["precision"] = None
     finished.student.save()
     classes = as_("researcher").get(url("run", finished)).context["classes"]
-    assert classes.document["series"][1]["values"][1] is None, "a class that the student never names has no bar"
+    assert classes.document["series"][1]["values"][1] is None, "a class that the student never predicts has no bar"
 
 
 def test_operator_sees_the_same_of_runs_as_every_reader(study: Study, separated: None) -> None:
-    """And so nothing that is secret: 30 holders have consented, the head counts say 20 of each level."""
+    """So they see no secrets: 30 holders have consented, and the head counts say 20 at each level."""
     counts = dict.fromkeys(("HIGH", "AVERAGE", "LOW"), 20)
     head_counts_enter(study=study, acting_user=factories.user_create("olga"), counts=counts)
     roles = ("operator", "researcher")
@@ -289,7 +289,7 @@ def test_operator_sees_the_same_of_runs_as_every_reader(study: Study, separated:
 
 
 def test_exact_numbers_are_for_those_who_handle_records_and_consents(study: Study, separated: None) -> None:
-    # Public numbers, which pages may show, other than the exact ones.
+    # Public numbers that pages may show, all different from the exact ones.
     counts = {"HIGH": 12, "AVERAGE": 11, "LOW": 13}
     head_counts_enter(study=study, acting_user=factories.user_create("olga"), counts=counts)
     run, dataset = run_start(study, **TABLE_RUN), study.datasets.get(kind="private")
@@ -299,11 +299,11 @@ def test_exact_numbers_are_for_those_who_handle_records_and_consents(study: Stud
         assert "Who takes part" not in text and not tells_thirty(text), address
     assert as_("operator").get(url("recruitment", study)).status_code == 403
     for address in (url("run", run), url("run_approve", run_draft(study, **TABLE_RUN))):
-        assert "30 rows" not in as_("olga").get(address).text, "where runs are decided, they are not shown to anybody"
+        assert "30 rows" not in as_("olga").get(address).text, "pages for deciding about runs show it to nobody"
 
 
 def tells_thirty(page: str) -> bool:
-    """Whether a page says how many people take part."""
+    """Return whether a page says how many people take part."""
     return "30" in re.findall(r">\s*(\d+)\s*<", page) or "30 holders" in page or "30 rows" in page
 
 
@@ -367,7 +367,7 @@ def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal
     assert not Release.objects.exists() and shares(rehearsal) == {}
 
 
-#: Data that a browser sends for the form as it was opened.
+#: Return the data that a browser sends for the form as it was opened.
 asked = partial(run_form_filled, title="Asked", method="neighbours")
 
 
@@ -379,7 +379,7 @@ def larger() -> Study:
 def test_the_plan_tells_rounds_noise_and_forecast(larger: Study) -> None:
     form = as_("operator").get(url("run_new", larger)).context["form"]
     for name in ("sigma", "radius_share", "first_queries"):
-        assert form[f"asking-{name}"].value() is None, "the forecast chooses what is left open"
+        assert form[f"asking-{name}"].value() is None, "the forecast chooses what is not set"
     page = as_("operator").post(url("run_new", larger), asked(larger, **{"asking-rounds": 2}))
     assert page.status_code == 200, page.context["form"].errors
     assert not Run.objects.exists()

@@ -1,4 +1,4 @@
-"""What all pages of staff share: the search, and lists that readers save."""
+"""Features of all staff pages: the search, and lists whose filters readers save."""
 
 import re
 from collections.abc import Iterator
@@ -45,8 +45,8 @@ def test_the_search_finds_what_a_reader_may_open_and_nothing_else(study: Study) 
     dataset = study.datasets.filter(kind="private").get()
     assert dataset.name in found("operator", dataset.name) and dataset.name not in found("researcher", dataset.name)
     assert "Release register" in found("operator", "release reg", study)
-    assert "Release register" not in found("researcher", "release reg", study), "pages by permission"
-    assert "Nothing found." in found("operator", "release reg"), "pages of the study one is in"
+    assert "Release register" not in found("researcher", "release reg", study), "pages, depending on permissions"
+    assert "Nothing found." in found("operator", "release reg"), "pages of the current study"
     elsewhere = study_with_table("other", title="Elsewhere")
     run_draft(elsewhere, title="Lengths of others", **TABLE_RUN)
     assert "others" not in found("researcher", "lengths") and "Nothing found." in found("operator", "others", elsewhere)
@@ -64,7 +64,7 @@ def test_people_are_found_by_their_whole_code_by_those_who_look_them_up(study: S
     for person in ("operator", "committee", "researcher", "auditor"):
         assert code not in found(person, code)
     opened = as_("steward").post(url("holder_look", study), {"pseudonym": code})
-    assert opened.status_code == 200 and f'value="{code}"' in opened.text, "a reason is asked there"
+    assert opened.status_code == 200 and f'value="{code}"' in opened.text, "that page requires a reason"
 
 
 def test_a_reader_saves_a_choice_of_a_list_and_deletes_it(study: Study) -> None:
@@ -74,7 +74,7 @@ def test_a_reader_saves_a_choice_of_a_list_and_deletes_it(study: Study) -> None:
         assert client.post(address, sent)["Location"] == url("runs", study) + "?status=draft"
     page = client.get(url("runs", study)).text
     assert SavedList.objects.get().query == "status=draft" and "?status=draft" in page
-    assert "Drafts" not in as_("operator").get(url("runs", study)).text, "others have their own"
+    assert "Drafts" not in as_("operator").get(url("runs", study)).text, "other people have separate lists"
     for wrong in ({"page": "invitations"}, {"page": ""}):
         assert client.post(address, sent | wrong).status_code == 404
     client.post(address, sent | {"name": " "})
@@ -85,15 +85,15 @@ def test_a_reader_saves_a_choice_of_a_list_and_deletes_it(study: Study) -> None:
     assert not SavedList.objects.filter(name="Drafts").exists()
 
 
-#: Language and time zone; it is never the same day in both of the Pacific.
+#: Language and time zone; the two zones in the Pacific are never on the same day.
 READERS = (("en", "Pacific/Kiritimati"), ("en", "Pacific/Pago_Pago"), ("de", "Europe/Berlin"))
-#: What a cache is that forgets everything.
+#: A cache that stores nothing.
 NOTHING_KEPT = {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="\w+"')
 
 
 def states(fields: dict[str, Any]) -> Iterator[Run]:
-    """A run after everything that changes what is said of it."""
+    """Yield a run after every event that changes the texts about it."""
     run, olga = run_draft(study_with_table(), title="A first title", **fields), user_create("olga")
     yield run
     Run.objects.filter(pk=run.pk).update(title="A second title")
@@ -118,7 +118,7 @@ def reader(language: str, zone: str) -> Client:
 
 
 def pages(run: Run, client: Client) -> dict[str, str]:
-    """Text of every page with parts that are kept, without the tokens of its forms."""
+    """Return the text of every page with cached parts, without the tokens of its forms."""
     addresses = [
         *(url(name, run.study) for name in ("study", "runs")),
         *(url(name, run) for name in ("run", "run_live")),
@@ -131,9 +131,9 @@ def pages(run: Run, client: Client) -> dict[str, str]:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fields", [TABLE_RUN, ASKING_RUN, SAMPLED_RUN], ids=["pate", "neighbours", "sampled"])
 def test_pages_say_the_same_with_kept_parts_as_without(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In each state of a run, with what is left of the states before.
+    """In each state of a run, the cache contains parts of earlier states.
 
-    A finished run, of which everything is shown, is looked at by different readers in turns.
+    A finished run, of which everything is shown, is viewed by different readers in turn.
     """
     caches["template_fragments"].clear()
     readers = [reader(*each) for each in READERS]
@@ -141,7 +141,7 @@ def test_pages_say_the_same_with_kept_parts_as_without(fields: dict[str, Any], m
         looking = readers if run.status == Run.Status.FINISHED else readers[:1]
         with monkeypatch.context() as patch:
             now = timezone.now()
-            patch.setattr(timezone, "now", lambda now=now: now)  # how long a run still takes is told
+            patch.setattr(timezone, "now", lambda now=now: now)  # the remaining time of a run is shown
             found = [pages(run, each) for each in looking]
             with override_settings(CACHES=settings.CACHES | {"template_fragments": NOTHING_KEPT}):
                 assert found == [pages(run, each) for each in looking], run.status

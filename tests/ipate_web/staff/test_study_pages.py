@@ -1,4 +1,4 @@
-"""The pages of a study: overview, basics, people, what holders read, what levels mean, data, ledger; and the admin."""
+"""The pages of a study: overview, basics, people, texts, levels, data, ledger; and the admin."""
 
 import csv
 import io
@@ -164,7 +164,7 @@ def test_settings_come_in_parts_and_begin_with_what_is_missing(root: Client) -> 
     root.post(url("study_edit", study, "privacy"), {"delta": "1e-6"})
     study.refresh_from_db()
     assert (found.name, study.title, study.purpose) == ("privacy", BASICS["title"], BASICS["purpose"])
-    assert study.translations == {"de": {"retention": "Ein Jahr."}}, "kept by the parts without texts"
+    assert study.translations == {"de": {"retention": "Ein Jahr."}}, "parts without texts keep it"
 
 
 def test_a_rehearsal_asks_nobody() -> None:
@@ -189,11 +189,11 @@ def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
     def done(role: str = "operator") -> list[bool]:
         return [step.done for step in as_(role).get(url("study", empty)).context["steps"]]
 
-    assert done() == [True, True, False, False, True, *[False] * 7], "people, facts and an example of harm are there"
+    assert done() == [True, True, False, False, True, *[False] * 7], "people, facts and an example of harm exist"
     factories.form_publish(empty)
     factories.policy_approve(empty)
     invitations_create(study=empty, acting_user=None, pseudonyms=["P-1"])
-    assert done() == [*[True] * 7, *[False] * 5], "who decides is not told that somebody was asked"
+    assert done() == [*[True] * 7, *[False] * 5], "decision-makers do not learn that somebody was asked"
     assert done("steward") == [*[True] * 7, False, True, *[False] * 3]
 
 
@@ -214,7 +214,7 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
             for look, share in zip(looks, (row.group.share_used, 0.25, row.group.share_left), strict=True)
         ]
     assert page.context["share_free"] == pytest.approx(0.75 - shares(study)[run.pk].used)
-    assert f'hx-get="{url("study_budgets", study)}"' in page.text, "a run is under way"
+    assert f'hx-get="{url("study_budgets", study)}"' in page.text, "a run is in progress"
     assert "running low" not in page.text
     client = as_("operator")
     sent = {"delta": study.delta, "budget_warning": "0.9"}
@@ -249,7 +249,7 @@ def test_holders_asked_by_a_new_form_stay_in_the_numbers(study: Study) -> None:
 
 
 def test_editable_fields_do_not_reveal_decisions(empty: Study) -> None:
-    """δ and the texts are fixed from the moment on at which a form and a policy are in force together."""
+    """δ and the texts become fixed as soon as a form and a policy are both in force."""
     factories.policy_approve(empty, effective_from=timezone.now() + timedelta(days=1))
     factories.form_publish(empty)
     client, address = as_("operator"), url("study_edit", empty, "privacy")
@@ -318,7 +318,7 @@ def test_a_steward_erases_records_of_a_nonparticipant(ending: Study) -> None:
     seen = auditor.get(page).text
     assert "Her letter of 3 March." in seen and "steward" in seen
     assert "p-001" not in seen and 'name="pseudonym"' not in seen
-    assert "This pseudonym does not exist" not in steward.post(page, sent).text, "the pseudonym still leads to them"
+    assert "This pseudonym does not exist" not in steward.post(page, sent).text, "the pseudonym still finds them"
 
 
 def test_a_study_is_closed_once_with_a_last_day_and_then_offers_nothing_that_is_refused(ending: Study) -> None:
@@ -373,7 +373,7 @@ def test_the_summary_says_data_purposes_levels_risks_and_who_decided() -> None:
 
 
 def test_accounts_can_only_be_looked_at(finished: Study, root: Client, clerk: User) -> None:
-    """There is no page of the account book, and none of who was charged."""
+    """The account book and the charges have no page."""
     for model in (HeadCount, Release, ShareRecord):
         base, row = f"admin:accounting_{model._meta.model_name}", model.objects.first()
         assert root.get(reverse(f"{base}_changelist")).status_code == 200
@@ -388,7 +388,7 @@ def test_accounts_can_only_be_looked_at(finished: Study, root: Client, clerk: Us
 
 @pytest.fixture
 def clerk(db: None) -> User:
-    """Somebody who may look at everything in the admin."""
+    """Return somebody who may view everything in the admin."""
     clerk = factories.user_create("clerk", is_staff=True)
     clerk.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
     return clerk
@@ -408,8 +408,8 @@ def test_the_admin_shows_secrets_to_superusers_alone(finished: Study, root: Clie
         shown = {f"field-{name}" for name in secrets}
         for seen in (client.get(address).text, client.get(listing).text):
             assert not [name for name in shown if name in seen]
-        for secret in secrets:  # nor can they be guessed by looking for them
+        for secret in secrets:  # nor can they be guessed by searching for them
             assert client.get(listing, {f"{secret}__isnull": "0"}).status_code == 400
         assert all(name in root.get(address).text for name in shown)
     found = client.get(reverse("admin:accounting_release_changelist"), {"kind__exact": "model"})
-    assert [release.kind for release in found.context["cl"].queryset] == ["model"], "what it lists can be filtered by"
+    assert [release.kind for release in found.context["cl"].queryset] == ["model"], "lists can be filtered by it"

@@ -1,4 +1,4 @@
-"""What pages of staff write for numbers, moments, parameters and charts, in the reader's language."""
+"""How staff pages write numbers, times, parameters and charts in the reader's language."""
 
 import json
 from datetime import UTC, datetime

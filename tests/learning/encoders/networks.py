@@ -17,7 +17,7 @@ def model_bytes(nodes, inputs, outputs, weights=(), opset=17, domains=()):
 
 
 def image_network(channels=3, width=6, **kept):
-    """Two convolutions with random weights; features are a map, of which the mean counts."""
+    """Return a network of two convolutions with random weights, whose feature map is averaged."""
     rng = np.random.default_rng(1)
     first = rng.normal(size=(8, channels, 3, 3)).astype(np.float32) / 3
     second = rng.normal(size=(width, 8, 3, 3)).astype(np.float32) / 8
@@ -37,20 +37,20 @@ def image_encoder(size=12, channels=3):
 
 
 def noisy_network(operator="RandomUniform", **attributes):
-    """An image plus a number that the network draws for each call, from a seed."""
+    """Return a network that adds a number drawn for each call from a seed."""
     drawn = {"shape": [1], "seed": 7.0} | attributes
     nodes = [helper.make_node(operator, [], ["drawn"], **drawn), helper.make_node("Add", ["pixels", "drawn"], ["sum"])]
     return of_pixels(nodes, "sum")
 
 
 def of_pixels(nodes, result, weights=(), **kept):
-    """A network of images as they are; ``kept`` see `model_bytes`."""
+    """Return a network that outputs the image; see `model_bytes` for ``kept``."""
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3, 8, 8]) for name in ("pixels", result)]
     return model_bytes(nodes, values[:1], values[1:], weights, **kept)
 
 
 def bright_network(times=0):
-    """An image as it is, but of a white one not a number, or copies: so many that time and memory do not suffice."""
+    """Return a network that outputs the image, but fails for a white one: with NaN, or with too many copies."""
     constants = {"half": np.float32(1.5), "many": np.float32([0, 0, times, times]), "one": np.float32([1, 1, 1, 1])}
     steps = [
         ("ReduceMin", ["pixels", "all"], "lightest", {"keepdims": 0}),
@@ -76,7 +76,7 @@ def bright_network(times=0):
 
 
 def text_encoder(length=6, width=5):
-    """A vector for each token, by a table; the tokenizer splits at blanks."""
+    """Return an encoder that looks up a vector for each token; the tokenizer splits at blanks."""
     table = np.random.default_rng(2).normal(size=(len(WORDS), width)).astype(np.float32)
     nodes = [
         helper.make_node("Gather", ["table", "input_ids"], ["each"]),

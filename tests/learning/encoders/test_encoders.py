@@ -1,4 +1,4 @@
-"""Encoders: each record by itself, bit for bit, in a process with limits; and as a part of published models."""
+"""Encoders handle each record independently, bit for bit, in a limited process; and as a part of published models."""
 
 import json
 from pathlib import Path
@@ -37,20 +37,20 @@ SAID = ["win a prize", "see you soon .", "Win win a a prize . see you soon", "",
 
 @pytest.fixture(scope="module")
 def images_process():
-    """The encoder of images, running."""
+    """Start the encoder of images."""
     with EncoderProcess(image_encoder(), IMAGES.shape[1:]) as process:
         yield process
 
 
 @pytest.fixture(scope="module")
 def texts_process():
-    """The encoder of texts, running."""
+    """Start the encoder of texts."""
     with EncoderProcess(text_encoder(), (60,)) as process:
         yield process
 
 
 def reference(images):
-    """Vectors in plain numpy: cubic resizing, two convolutions, mean over the map; an independent calculation."""
+    """Compute vectors independently in NumPy: cubic resizing, two convolutions, mean over the map."""
     weights = [onnx.numpy_helper.to_array(each) for each in onnx.load_from_string(image_network()).graph.initializer]
     x = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
     x = torch.nn.functional.interpolate(x, (12, 12), mode="bicubic", align_corners=False)
@@ -63,7 +63,7 @@ def reference(images):
 def test_images_are_encoded_as_declared_and_each_by_itself(images_process):
     found = images_process.encode(IMAGES)
     assert images_process.width == 6 and found == pytest.approx(reference(IMAGES), abs=1e-4)
-    assert (images_process.encode(IMAGES[::-1][:7])[::-1] == found[-7:]).all(), "whoever else is there"
+    assert (images_process.encode(IMAGES[::-1][:7])[::-1] == found[-7:]).all(), "regardless of other records"
     assert (images_process.encode(IMAGES[3:4]) == found[3]).all()
     threads = Path(f"/proc/{images_process._process._process.pid}/task")
     assert len(list(threads.iterdir())) == 1, "a copy could wait for a lock that another thread held"
@@ -91,7 +91,7 @@ def test_layouts_differ():
 
 
 def text_reference(text):
-    """Mean over the pieces of the mean over their tokens, in plain numpy."""
+    """Compute the mean over pieces of the mean over their tokens, in NumPy."""
     table = np.random.default_rng(2).normal(size=(11, 5)).astype(np.float32)
     ids, mask = Pieces(text_encoder().tokenizer, 6)(text)
     return np.mean([table[piece[there > 0]].mean(axis=0) for piece, there in zip(ids[0], mask[0], strict=True)], axis=0)
@@ -143,7 +143,7 @@ AS_THEY_ARE = ImageInput(8, (0.0,) * 3, (1.0,) * 3)
 
 
 def stateful():
-    """Networks that would make a record's vector, or whether it fails, depend on the records before it."""
+    """Return networks that would make a record's vector, or whether it fails, depend on the records before it."""
     node, graph, value = helper.make_node, helper.make_graph, helper.make_tensor_value_info
     number = value("y", TensorProto.FLOAT, [1])
     drawn = node("RandomUniform", [], ["y"], shape=[1], seed=7.0)
@@ -195,8 +195,8 @@ def test_locality_is_checked_by_bits(images_process, texts_process, monkeypatch)
     texts_process.check_locality(sample_of(text_encoder().takes, (60,)))
     encode = EncoderProcess.encode
     for change in (
-        lambda vectors: vectors + np.float32(1e-6) * np.arange(len(vectors))[:, None],  # by its place
-        lambda vectors: vectors * np.float32(1 + 1e-6 * (len(vectors) > 1)),  # in company
+        lambda vectors: vectors + np.float32(1e-6) * np.arange(len(vectors))[:, None],  # depending on its position
+        lambda vectors: vectors * np.float32(1 + 1e-6 * (len(vectors) > 1)),  # depending on other records
     ):
         monkeypatch.setattr(EncoderProcess, "encode", lambda self, x, change=change: change(encode(self, x)))
         with pytest.raises(EncoderError, match="depends on which other records"):
@@ -204,7 +204,7 @@ def test_locality_is_checked_by_bits(images_process, texts_process, monkeypatch)
 
 
 def repeating(*times):
-    """An encoder that repeats every image along its axes."""
+    """Return an encoder that repeats every image along its axes."""
     nodes = [helper.make_node("Tile", ["x", "times"], ["large"]), helper.make_node("Cos", ["large"], ["y"])]
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3, None, None]) for name in ("x", "y")]
     content = model_bytes(nodes, value[:1], value[1:], [("times", np.array(times))])
@@ -246,7 +246,7 @@ def test_a_block_over_which_the_process_ends_is_encoded_record_by_record(monkeyp
 
 
 def linear(fitted):
-    """A model of two classes with weights at random."""
+    """Return a model of two classes with random weights."""
     weights = np.random.default_rng(0).normal(size=(fitted.dimensions + 1, 2)) / 50
     return LinearModel(representation_load(representation_save(fitted)), weights, 1.0)
 
@@ -300,12 +300,12 @@ def test_texts_without_an_encoder_are_described_alike_in_the_published_file():
     x = TextColumn("m", 30).encode(said * 4)
     near = Words(components=4).fit(x).transform(x[:6]).astype(float)
     alike = near @ near.T
-    assert alike[0, 2] > alike[0, 1] and alike[1, 3] > alike[1, 2], "words decide which texts are alike"
+    assert alike[0, 2] > alike[0, 1] and alike[1, 3] > alike[1, 2], "words determine which texts are similar"
     assert alike[0, 4] > alike[0, 5], "capital letters count as small ones"
 
 
 def likeness(vectors):
-    """Cosines of the first vector and the next two."""
+    """Return the cosine similarity of the first vector to the next two."""
     found = vectors.astype(float)
     found /= np.linalg.norm(found, axis=1, keepdims=True)
     return found[0] @ found[1], found[0] @ found[2]
@@ -320,7 +320,7 @@ def test_minilm_knows_what_means_the_same():
     x = schema.encode([{"m": text} for text in said])
     with EncoderProcess(encoder, (2000,)) as process:
         vectors = process.encode(x)
-        assert (process.encode(x[::-1][:2])[::-1] == vectors[2:]).all(), "whoever else is there"
+        assert (process.encode(x[::-1][:2])[::-1] == vectors[2:]).all(), "regardless of other records"
     model = linear(Encoded(components=2).fit(vectors))
     card = {"model": "made by a test", "encoder": {"takes": encoder.takes.to_json()}}
     here = LocalModel.of(onnx_file(model, schema, card, encoder)).predictions([{"m": text} for text in said])

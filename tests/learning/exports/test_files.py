@@ -1,4 +1,4 @@
-"""Published models as ONNX: whoever runs them with nothing of iPATE gets the site's predictions."""
+"""Published models as ONNX files give the site's predictions without any part of iPATE."""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ TABLE = TabularSchema(COLUMNS, ("no", "yes"))
 
 
 def made_up() -> tuple[Splits, list[dict[str, Any]]]:
-    """A table with a column of every type, and the rows of its test records."""
+    """Return a table with a column of every type, and the rows of its test records."""
     rng = np.random.default_rng(3)
     labels = rng.uniform(0, 7, POINTS + ROWS)
     values = {"weight": ["?", "-0.5", "0.9"], "place": ["here", "there", ""], "other": ["a", "ü", "elsewhere"]}
@@ -45,7 +45,7 @@ def made_up() -> tuple[Splits, list[dict[str, Any]]]:
 
 
 def coloured() -> Splits:
-    """Images in colour, large enough for every network."""
+    """Return colour images, large enough for every network."""
     rng, schema = np.random.default_rng(4), ImageSchema(16, 17, 3, ("a", "b", "c"))
     labels = rng.integers(0, 3, POINTS + ROWS)
     images = 0.7 * rng.random((POINTS + ROWS, 16, 17, 3)) + 0.1 * labels[:, None, None, None]
@@ -55,7 +55,7 @@ def coloured() -> Splits:
 
 @pytest.fixture(params=["table", "digits", pytest.param("colour", marks=pytest.mark.exhaustive)])
 def splits(request: pytest.FixtureRequest) -> tuple[Splits, list[Any]]:
-    """Records, and rows from which those to be predicted are encoded."""
+    """Return records, and rows that encode to those to be predicted."""
     if request.param == "table":
         return made_up()
     found = coloured() if request.param == "colour" else catalogue_load("digits")
@@ -63,7 +63,7 @@ def splits(request: pytest.FixtureRequest) -> tuple[Splits, list[Any]]:
 
 
 def student(name: str, splits: Splits) -> Model | None:
-    """A model of a student, if it takes these records."""
+    """Return a student's model, if it accepts these records."""
     made = student_create(name, FAST.get(name))
     try:
         made.shape_check(splits.schema.shape)
@@ -74,7 +74,7 @@ def student(name: str, splits: Splits) -> Model | None:
 
 
 def models(splits: Splits) -> Iterator[tuple[str, Model]]:
-    """A model of every learner that is published and takes these records, and of every representation."""
+    """Yield a model of every published learner that accepts these records, and of every representation."""
     public, classes = splits.public.x[:POINTS], len(splits.schema.classes)
     images, rng = public.ndim > 2, np.random.default_rng(1)
     students = {name: model for name in STUDENTS if (model := student(name, splits))}
@@ -107,7 +107,7 @@ def test_every_file_predicts_what_the_site_does(splits: tuple[Splits, list[Any]]
 
 
 def test_a_model_that_knows_some_classes_alone_is_exported() -> None:
-    """Of one class, of two, and of some in the middle."""
+    """Only one class, two, and some in the middle."""
     splits = catalogue_load("digits")
     for seen in ([3], [2, 7], [1, 4, 8]):
         chosen = np.isin(splits.public.y, seen)
@@ -145,7 +145,7 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def table_model() -> Model:
-    """A model that tells any two records apart."""
+    """Return a model that distinguishes any two records."""
     rng = np.random.default_rng(2)
     x = rng.random((60, *TABLE.shape)).astype(np.float32)
     return learner_create("logistic_regression").fit(x, rng.integers(0, 2, 60), classes=2, seed=1)
@@ -168,7 +168,7 @@ def test_rows_are_encoded_as_the_site_does_or_have_no_prediction(table_model: Mo
     images[1, 0, 0], images[2, 7, 7] = 1.01, np.nan
     session = onnxruntime.InferenceSession(onnx_file(digits, splits.schema, {}))
     labels, found = session.run(None, {"image": images})
-    assert labels[0] and list(labels[1:]) == ["", ""] and np.isnan(found[1:]).all(), "pixels beyond their range"
+    assert labels[0] and list(labels[1:]) == ["", ""] and np.isnan(found[1:]).all(), "pixels outside their range"
 
 
 FAULTY: list[Any] = [
@@ -204,7 +204,7 @@ def test_the_client_refuses_what_the_site_refuses_in_its_words(table_model: Mode
 
 
 def test_scikit_learn_finds_an_estimator(table_model: Model) -> None:
-    """All of its checks pass that neither train the model nor give it another number of columns."""
+    """All of scikit-learn's checks pass that neither train the model nor change its number of columns."""
     from sklearn.utils.estimator_checks import check_estimator
 
     passed = "do_not_raise_errors_in_init_or_set_params dont_overwrite_parameters estimator_cloneable estimator_repr"

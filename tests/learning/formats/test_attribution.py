@@ -40,7 +40,7 @@ def at(reference: str) -> dict[str, Any]:
 def read(
     tmp_path: Path, *resources: dict[str, Any], bundle: dict[str, Any] | None = None
 ) -> tuple[list[Fact], Balance]:
-    """Facts and balance of resources as NDJSON, or as the entries of a bundle."""
+    """Return facts and balance of resources in NDJSON or in a bundle."""
     path, balance = tmp_path / "a.ndjson", Balance()
     documents = resources if bundle is None else [{"resourceType": "Bundle", "entry": list(resources), **bundle}]
     path.write_text("\n".join(map(json.dumps, documents)))

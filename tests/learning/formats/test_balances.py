@@ -1,6 +1,6 @@
-"""Every reader accounts for every item of a file, and gives a value to no one but the person it is about.
+"""Every reader accounts for every item of a file, and assigns values only to the person they are about.
 
-Several records of a holder become one, by declared rules; pandas is the oracle.
+Declared rules combine a holder's records into one; pandas is the oracle.
 """
 
 import gzip
@@ -43,11 +43,11 @@ from tests.learning.formats.test_table import zipped
 TABLE = TabularSchema((HolderColumn("who"), NumericColumn("dose", 0, 255), LabelColumn("ill")), ("no", "yes"))
 PIXELS = ImageSchema(2, 2, 1, ("no", "yes"))
 Made = tuple[Path, Schema, dict[str, int], dict[str, Any]]
-"""A file, its schema, the items that it holds by part, and options of the reader."""
+"""A file, its schema, the items it contains by part, and options of the reader."""
 
 
 def cells(chance: random.Random, number: int) -> list[str]:
-    """Return a row about the person pN, whose dose is N; three in ten have a fault."""
+    """Return a row about the person pN, whose dose is N; three in ten have an error."""
     row = [f"p{number}", str(number), chance.choice(["no", "yes"])]
     if chance.random() < 0.3:
         place = chance.randrange(3)
@@ -269,7 +269,7 @@ def test_the_order_of_the_file_counts_without_a_date_and_breaks_ties(tmp_path: P
 
 
 def test_public_rows_are_combined_where_they_have_pseudonyms(tmp_path: Path) -> None:
-    """Public points and rows for predictions without them say how often, not what."""
+    """Public points and rows for predictions have no pseudonyms, so their rows say how often, not what."""
     frame = pd.DataFrame([{**drawn(1).iloc[0], "drug": count} for count in (2, 5)]).drop(columns=["who", "visited"])
     report = Report()
     rows = read(tmp_path, frame, schema(), holders=False, report=report)
@@ -340,7 +340,7 @@ def test_rules_are_kept_in_the_schema_and_compared() -> None:
 
 
 def test_all_codes_of_a_person_are_in_their_record(tmp_path: Path) -> None:
-    """Cells may name several themselves; pandas puts every code into a row of its own."""
+    """A cell may contain several codes; pandas puts every code into a separate row."""
     frame = drawn()
     rng = np.random.default_rng(8)
     codes = ["", "I50", "E11.9", "I10; E11.9", "C50;", "J45 ;I10"]
@@ -356,4 +356,4 @@ def test_all_codes_of_a_person_are_in_their_record(tmp_path: Path) -> None:
         assert (found[f"code = {chapter}"] == has).all()
     assert schema_from_json(schema_to_json(made)) == made
     for place, person in list(enumerate(rows.holders or []))[:3]:
-        assert (read(tmp_path, frame[frame["who"] == person], made).x[0] == rows.x[place]).all(), "theirs alone"
+        assert (read(tmp_path, frame[frame["who"] == person], made).x[0] == rows.x[place]).all(), "only theirs"

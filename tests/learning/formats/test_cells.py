@@ -53,7 +53,7 @@ def written(folder: Path, frame: pd.DataFrame, kind: str) -> Path:
 
 
 def reading(path: Path, schema: TabularSchema = SCHEMA) -> tuple[list[Any], list[tuple[Any, ...]], Report]:
-    """Records with their holders, faults by record with their columns, and the report."""
+    """Return records with their holders, errors by record with their columns, and the report."""
     report = Report()
     rows = read_file(path, schema, report=report)
     first = min(report.faults, key=lambda fault: fault.row or 0).row if report.faults else 0
@@ -250,7 +250,7 @@ def test_a_draft_says_what_does_not_fit(tmp_path: Path) -> None:
 
 
 def test_a_column_that_most_records_leave_empty_is_drafted_from_the_numbers_that_are_there(tmp_path: Path) -> None:
-    """Such as the T-scores of a few people in an extract of a hospital, all of them negative."""
+    """For example the T-scores of a few people in a hospital's extract, all of them negative."""
     scores = {7: "-2.5", 90: "-1.1", 300: "-0.4", 301: "-3.2"}
     lines = [f"p{place},{scores.get(place, '')},{'yes' if place % 2 else 'no'}" for place in range(400)]
     (tmp_path / "a.csv").write_text("\n".join(["who,score,ill", *lines]))

@@ -79,7 +79,7 @@ def test_photographs_are_turned_by_orientation_and_transparency_is_black(tmp_pat
     pixels[:, 0] = 255
     turned = Image.fromarray(pixels)
     exif = turned.getexif()
-    exif[0x0112] = 6  # a quarter clockwise
+    exif[0x0112] = 6  # a quarter turn clockwise
     buffers = io.BytesIO(), io.BytesIO()
     turned.save(buffers[0], "PNG", exif=exif)
     Image.new("LA", (4, 4), (255, 0)).save(buffers[1], "PNG")
@@ -274,7 +274,7 @@ def test_an_image_of_which_table_and_file_name_two_people_belongs_to_neither(tmp
     part = report.balance.parts["images"]
     left = part.left_out["The table and the DICOM file name different people."]
     assert (part.seen, part.used, left.count, left.places) == (4, 3, 1, [4])
-    assert len(read_file(tmp_path / "a.zip", SMALL_GREY, holders=False)) == 4, "of public images it does not matter"
+    assert len(read_file(tmp_path / "a.zip", SMALL_GREY, holders=False)) == 4, "it does not matter for public images"
 
 
 def test_a_palette_is_read_as_its_colours() -> None:
@@ -304,7 +304,7 @@ def test_colours_are_the_same_however_they_are_stored(tmp_path: Path) -> None:
 
 
 def test_signs_and_slopes_are_obeyed(tmp_path: Path) -> None:
-    signed = dicom(np.array([[0x800, 0xFFF], [0, 0x7FF]]), PixelRepresentation=1)  # -2048, -1, 0, 2047 of 12 bits
+    signed = dicom(np.array([[0x800, 0xFFF], [0, 0x7FF]]), PixelRepresentation=1)  # -2048, -1, 0, 2047 in 12 bits
     assert reading(tmp_path, signed).x[0].tolist() == [[0, 127], [128, 255]]
     falling = dicom(RAMP * 1365, RescaleSlope=-1, RescaleIntercept=4095)
     assert reading(tmp_path, falling).x[0].tolist() == [[255, 170], [85, 0]]

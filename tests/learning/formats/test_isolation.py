@@ -1,4 +1,4 @@
-"""Tests of reading in a process of its own."""
+"""Reading files in a separate process."""
 
 import gzip
 import os
@@ -35,7 +35,7 @@ def test_rows_report_draft_and_refusal_are_those_of_the_reader(tmp_path):
     for fact in ("count", "clipped", "unknown", "missing"):
         assert getattr(apart, fact) == getattr(here, fact), fact
     assert [str(fault) for fault in apart.faults] == [str(fault) for fault in here.faults]
-    assert any(hasattr(fault.problem, "to_json") for fault in apart.faults), "or no page could translate them"
+    assert any(hasattr(fault.problem, "to_json") for fault in apart.faults), "otherwise no page could translate them"
     assert result[-1] == (path.stat().st_size,) * 2
     assert draft_isolated(path, ENOUGH, private=False) == schema_draft(path)
     path.write_text("one\n")
@@ -77,7 +77,7 @@ print(len(bytearray(100 << 20)))
 
 @pytest.mark.skipif(not protections().get("files"), reason="the kernel has no Landlock")
 def test_a_confined_process_opens_its_own_files_alone(tmp_path):
-    """Or a file that takes over its reader would bring the site's secrets into what is read of it."""
+    """Otherwise a file that takes over its reader could put the site's secrets into its output."""
     for name in ("own", "secret", "made"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)

@@ -67,7 +67,9 @@ def test_a_record_becomes_scaled_numbers_and_one_hot_values(schema):
     assert marked == {"age not known", "height", "colour = blue"}, "nothing is guessed"
     both = schema.encode([RECORD, {**RECORD, "age": 1e9, "height": -1e9, "colour": "red"}])
     assert both[1, [0, 2]].tolist() == [1, 0], "clipped"
-    assert (both[0] == encoded).all(), "nothing is learned from the records: it would tell about the others"
+    assert (both[0] == encoded).all(), (
+        "nothing is learned from the records, because it would reveal something about other people"
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def chapter(system, code):
     return None if place is None else CODE_SYSTEMS[system].names[place]
 
 
-#: First codes of the chapters as WHO lists them, in order; what stands between two belongs to the former.
+#: First codes of the chapters in WHO's order; codes between two belong to the former.
 ICD10_CHAPTERS = [
     *("A00", "C00", "D50", "E00", "F00", "G00", "H00", "H60", "I00", "J00", "K00", "L00", "M00", "N00", "O00", "P00"),
     *("Q00", "R00", "S00", "V00", "Z00"),
@@ -238,7 +240,7 @@ def test_codes_are_read_at_every_level_and_as_countries_write_them():
 
 
 def test_a_code_is_in_one_group_alone_and_listed_loinc_codes_have_their_check_digit():
-    """The digit of Luhn's algorithm, over the digits before the hyphen."""
+    """The check digit is that of Luhn's algorithm over the digits before the hyphen."""
     listed = [code for _name, pattern in CODE_SYSTEMS["loinc"].groups for code in pattern.split("|")]
     for code in listed:
         digits, check = code.split("-")
@@ -268,7 +270,7 @@ def encoded(tmp_path: Path, schema: Any, text: str, report: Report | None = None
 
 
 def test_days_are_numbered_as_a_calendar_does() -> None:
-    """Against Python's calendar: leap years of all kinds, and the days around every change of the month in others."""
+    """Compared with Python's calendar in all kinds of leap years, and around the ends of months in other years."""
     days = [date(year, 1, 1) + timedelta(day) for year in (1899, 1900, 2000, 2024, 2100) for day in range(366)]
     changes = [date(year, month, 1) for year in range(1901, 2101, 9) for month in (1, 3)]
     days += [*changes, *(day - timedelta(1) for day in changes)]
@@ -276,7 +278,7 @@ def test_days_are_numbered_as_a_calendar_does() -> None:
         for written, text in (("ymd", "%Y-%m-%d"), ("dmy", "%d.%m.%Y"), ("mdy", "%m/%d/%Y"), ("ymd", "%Y%m%d")):
             assert day_number(day.strftime(text), written) == day.toordinal(), (day, written)
     same = [day_number(text, "ymd") for text in ("2026-02-03T23:59:00Z", "2026-02-03 00:00:00", "2026-02-03")]
-    assert set(same) == {day_number("3.2.2026", "dmy")}, "the time of the day is left out"
+    assert set(same) == {day_number("3.2.2026", "dmy")}, "the time of day is ignored"
 
 
 @pytest.mark.parametrize(
@@ -311,11 +313,11 @@ def test_a_duration_follows_from_another_column_that_is_not_used_itself(tmp_path
     assert (report.count, report.missing["left"], report.clipped["left"]) == (0, 2, 1)
     column = DateColumn("left", 0, 9, ("?", ""), since="came", unit="days")
     found = column.durations(["2026-01-03", "2026-01-03"], ["", "2026-01-01"])
-    assert found == ["?", 2.0], "an unknown reference is the date's first marker"
+    assert found == ["?", 2.0], "an unknown reference becomes the date's first marker"
 
 
 def test_a_number_within_the_range_is_the_duration_already_and_an_error_says_what_to_do(tmp_path: Path) -> None:
-    """As synthetic rows and rows for predictions have it; a year of birth is not."""
+    """Synthetic rows and rows for predictions contain durations; a year of birth is not one."""
     report, other = Report(), Report()
     assert encoded(tmp_path, table(BORN), "born,back\n50,no\n1960,no\n", report).tolist() == [[0.5]]
     [fault] = report.faults

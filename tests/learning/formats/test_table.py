@@ -1,4 +1,4 @@
-"""Tests of the table reader and of the catalogue of known datasets."""
+"""The table reader and the catalogue of known datasets."""
 
 import gzip
 import hashlib
@@ -127,7 +127,7 @@ def test_texts_are_kept_as_bytes_in_tables_and_arrays(tmp_path):
     rows = read_file(_write(tmp_path, text), SMS)
     assert rows.x.dtype == np.uint8 and rows.x.shape == (3, 10) and is_text(rows.x)
     assert texts(rows.x) == ["so, née 1", "12345678é", ""] and rows.y.tolist() == [0, 1, 0]
-    assert as_numbers(rows.x) is rows.x, "bytes of texts are no pixels"
+    assert as_numbers(rows.x) is rows.x, "bytes of texts are not pixels"
     assert SMS.outside([{"message": "12345678é90"}, {"message": ""}]) == [["message"], []]
     assert preview(SMS, rows)[0]["cells"] == [["message", "so, née 1"]]
     path = tmp_path / "sms.npz"
@@ -175,7 +175,7 @@ def test_digits_are_always_there():
     assert len(set(splits.private.holders)) == 1300
     assert splits.public.holders is None and splits.test.holders is None
     images = np.concatenate([splits.private.x, splits.public.x, splits.test.x]).reshape(1797, -1)
-    assert len(np.unique(images, axis=0)) == 1797  # nothing is in two splits
+    assert len(np.unique(images, axis=0)) == 1797  # no row is in two splits
     assert (images.min(), images.max()) == (0, 1)
     assert (catalogue_load("digits").private.x == splits.private.x).all()
 
@@ -200,12 +200,12 @@ def test_published_datasets_are_split_as_their_publishers_count_them(name, data_
     assert schema_from_json(schema_to_json(splits.schema)) == splits.schema
     assert len(set(splits.private.holders)) == (60_000 if name == "diabetes" else len(splits.private))
     if name == "mnist":
-        assert seen[-1], "progress ends at all of it"
+        assert seen[-1], "progress ends at 100 %"
         raw = (splits.private.x * 255).round().astype(np.uint8).tobytes()
         header = bytes.fromhex("00000803 0000ea60 0000001c 0000001c")
-        # As the datasets' description in the project gives it.
+        # Numbers from the dataset's description in the project.
         assert hashlib.md5(header + raw).hexdigest() == "6bbc9ace898e44ae57da46a324031adb"
-    if name == "diabetes":  # every record of a private patient must be private, told from the file itself
+    if name == "diabetes":  # all records of a private patient must be private, according to the file itself
         with (
             zipfile.ZipFile(data_dir / "diabetes130" / "dataset_diabetes.zip") as archive,
             archive.open("dataset_diabetes/diabetic_data.csv") as file,
@@ -318,7 +318,7 @@ OMOP = {
 
 
 def read(tmp_path: Path, name: str, content: bytes) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
-    """The draft, and by person the encoded numbers by their names, without the fault of any row."""
+    """Return the draft, and the encoded numbers by person and name, after checking that no row has an error."""
     path = tmp_path / name
     path.write_bytes(content)
     document = schema_draft(path).document
@@ -345,12 +345,14 @@ def test_an_extract_is_drafted_and_read_as_one_record_of_each_person(tmp_path: P
     assert (one["sex = female"], other["sex = male"]) == (1, 1)
     columns = {each["name"]: each for each in draft["columns"]}
     glucose = one["2345-7 [mg/dL]"] * columns["2345-7 [mg/dL]"]["maximum"]
-    assert glucose == pytest.approx(110), "the last one, and none that is an error"
+    assert glucose == pytest.approx(110), "the last one that is not marked as an error"
     assert other["2345-7 [mg/dL] not known"] == 1 and other["2345-7 [mmol/L]"] > 0
-    assert (one["condition: circulatory"], other["condition: circulatory"]) == (1, 0), "recorded twice is recorded"
+    assert (one["condition: circulatory"], other["condition: circulatory"]) == (1, 0), (
+        "recorded twice counts as recorded"
+    )
     assert (one["condition: 44054006"], other["condition: 44054006"]) == (0, 1)
-    assert not any("endocrine" in column for column in one), "what was refuted was not so"
-    if name != "omop.zip":  # components are measurements of their own
+    assert not any("endocrine" in column for column in one), "refuted conditions do not count"
+    if name != "omop.zip":  # components are separate measurements
         assert columns.keys() >= {"8480-6 [mm[Hg]]", "8462-4 [mm[Hg]]"} and "85354-9" not in columns
         assert other["8480-6 [mm[Hg]] not known"] == 1
 

@@ -14,7 +14,7 @@ from learning.learners import LEARNERS, learner_create, learner_parameters, para
 from learning.learners.learner import augment
 from learning.published import published_load
 
-#: Parameters with which a learner is fast enough for tests; the defaults for learners that are not listed.
+#: Parameters that make a learner fast enough for tests; learners that are not listed use their defaults.
 FAST = {"random_forest": {"trees": 20}, "nearest_neighbour": {"copies": 2}, "cnn": {"epochs": 3, "copies": 1}}
 
 
@@ -25,7 +25,7 @@ def learner(request):
 
 @pytest.fixture(scope="module")
 def stored(digits):
-    """A stored logistic regression."""
+    """Return a stored logistic regression."""
     return learner_create("logistic_regression").fit(digits.test.x, digits.test.y, classes=10, seed=1).to_bytes()
 
 
@@ -37,10 +37,10 @@ def test_it_learns(learner, digits):
 def test_predictions_have_the_promised_form_and_the_seed_decides_everything(learner, digits):
     x, y = digits.private.x[:60].copy(), digits.private.y[:60].copy()
     model, again = (learner.fit(x, y, classes=10, seed=5) for _ in range(2))
-    assert (x == digits.private.x[:60]).all() and (y == digits.private.y[:60]).all(), "the data stay as they were"
+    assert (x == digits.private.x[:60]).all() and (y == digits.private.y[:60]).all(), "the data do not change"
     probabilities, predictions = model.predict_proba(digits.test.x), model.predict(digits.test.x)
     assert (again.predict_proba(digits.test.x) == probabilities).all()
-    assert again.to_bytes() == model.to_bytes(), "nothing of it is where objects lie in memory"
+    assert again.to_bytes() == model.to_bytes(), "no memory addresses are stored"
     assert probabilities.shape == (197, 10) and probabilities.dtype == np.float64
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-6)
     assert predictions.dtype == np.int64 and (predictions == probabilities.argmax(axis=1)).all()
@@ -162,7 +162,7 @@ def test_types_beyond_the_listed_ones_are_refused():
 
 
 def test_a_tampered_schema_runs_nothing(stored):
-    """A file that names a callable of the standard library to be called while it is read."""
+    """The file names a callable of the standard library that would be called while it is read."""
     tampered = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(stored)) as source, zipfile.ZipFile(tampered, "w") as target:
         for name in source.namelist():
@@ -187,7 +187,7 @@ digest = hashlib.sha256(model.to_bytes()).hexdigest()
 
 @pytest.mark.exhaustive
 def test_equal_models_of_two_processes_are_equal_files():
-    """Of scikit-learn's models, in which skops notes where objects lie in memory."""
+    """This includes scikit-learn's models, in which skops stores memory addresses."""
     command = [sys.executable, "-c", f"{_TRAINS}print(digest)"]
     other = subprocess.run(command, check=True, capture_output=True, text=True, cwd=settings.BASE_DIR).stdout.strip()
     exec(_TRAINS, here := {})

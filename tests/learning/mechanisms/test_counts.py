@@ -1,4 +1,4 @@
-"""Tables of counts: weights, norms, intervals, the one contribution of a person; their means and quantiles."""
+"""Tables of counts: weights, norms, intervals, a person's contribution; means and quantiles."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -31,7 +31,7 @@ WHOLE = slice(0, 1)
 
 
 def records(*rows: tuple[str, str, str, str, int]) -> Records:
-    """Records of people, each as (age, job, sex, sick, owner)."""
+    """Return people's records, each as (age, job, sex, sick, owner)."""
     x = SCHEMA.encode([{"age": age, "job": job, "sex": sex} for age, job, sex, _sick, _owner in rows])
     return Records(x, SCHEMA.encode_labels([row[3] for row in rows]), np.array([row[4] for row in rows]))
 
@@ -48,7 +48,7 @@ def counts_question(*names: str, share: float = 1.0, weighing: str = "promise", 
 
 
 def counted(question: CountsQuestion, among: Records, caps: np.ndarray) -> dict[tuple[str, ...], float]:
-    """Cells that are not empty without noise, each with its sum of weights."""
+    """Return the non-empty cells without noise, with their sums of weights."""
     answer = question.answer(WHOLE, None, people(caps), lambda: among, alone=True, draws=None)  # type: ignore[arg-type]
     release = question.release(WHOLE, None, [answer], NoNoise())  # type: ignore[arg-type]
     return {
@@ -71,7 +71,7 @@ def test_cells_are_what_the_schema_declares() -> None:
 
 
 def test_a_column_of_several_codes_is_counted_by_group() -> None:
-    """Yes or no for each group: a person may have codes of several."""
+    """Each group is counted as yes or no, because a person may have codes of several groups."""
     schema = TabularSchema((CodeColumn("d", "icd10", several=True), NumericColumn("age", 0, 9)), ("a", "b"))
     x = schema.encode([{"d": "I50;E11", "age": 3}, {"d": "I10", "age": 3}])
     among = Records(x, np.zeros(2, np.int64), np.arange(2))
@@ -140,13 +140,13 @@ def test_nobody_adds_or_pays_more_than_their_bound(weighing: str) -> None:
         rest = Records(among.x[~mine], among.classes[~mine], among.owner[~mine])
         without, others = question.contributions(people(caps), rest)
         vector = (everybody - without) / PERSON
-        # What somebody adds is theirs alone, and exactly what their account is charged for.
+        # A person's contribution depends only on them, and its squared norm is exactly what is charged.
         assert (vector**2).sum() / question.sigma**2 == pytest.approx(charge[who], rel=1e-12, abs=1e-18)
         assert np.array_equal(np.delete(charge, who), np.delete(others, who))
 
 
 def test_rounding_to_whole_numbers_never_exceeds_what_a_cap_allows() -> None:
-    """In exact fractions, for caps whose weights lie between two whole numbers, and records divided in every way."""
+    """In exact fractions, for caps whose weights are between two whole numbers, and records divided in every way."""
     columns = columns_of(TabularSchema((NumericColumn("n", 0, 1),), ("a", "b")), ["n"], 4)
     reference, share = 0.16, 0.3
     few = [reference * (number / PERSON) ** 2 for number in (0.6, 1.5, 2.51, 3.7, 9.99)]
@@ -155,7 +155,7 @@ def test_rounding_to_whole_numbers_never_exceeds_what_a_cap_allows() -> None:
     plan = table_plan.plan_counts(everyone, cells=4, share=share, counts=Counts(column="n"))
     divisions = [0], [0, 1], [0, 1, 2], [0, 0, 1], [0, 0, 1, 2, 3], [0] * 5 + [1] * 3 + [2], [0] * 10_000 + [1]
     for tables in (1, 3):
-        # noise for the norm of several tables, as a round of synthetic rows has it
+        # noise for the norm of several tables, as in a round of synthetic rows
         question = CountsQuestion(replace(plan, sigma=plan.sigma * tables**0.5), (columns,) * tables, tuple(caps))
         bounds = question.bounds(WHOLE)
         for divided in divisions:
@@ -166,7 +166,7 @@ def test_rounding_to_whole_numbers_never_exceeds_what_a_cap_allows() -> None:
                 norm = Fraction(sum(number**2 for number in sums.tolist()), PERSON**2) / Fraction(question.sigma) ** 2
                 assert norm <= Fraction(share) * Fraction(cap), (tables, divided, cap)
                 assert float(norm) == pytest.approx(charge[0], rel=1e-12) and charge[0] <= bound * (1 + 1e-12)
-    assert norm > Fraction(reference * share) * Fraction(99, 100), "whoever counts as one uses the whole share"
+    assert norm > Fraction(reference * share) * Fraction(99, 100), "people who count as one use the whole share"
 
 
 def test_an_account_without_room_contributes_nothing() -> None:
@@ -191,7 +191,7 @@ def test_intervals_hold_95_times_in_100() -> None:
 
 
 def test_numbers_of_people_are_right_where_levels_are_spread_alike() -> None:
-    # 90 people, a third at each level, two thirds of each well: the estimate is 60 and 30.
+    # 90 people, a third at each level, and two thirds of each well: the estimate is 60 and 30.
     rows = [("5", "nurse", "f", ("no", "no", "yes")[owner // 3 % 3], owner) for owner in range(90)]
     caps = CAPS[np.arange(90) % 3]
     for weighing in ("promise", "alike"):
@@ -221,7 +221,7 @@ def test_a_table_says_whom_it_is_about() -> None:
     assert all(cell.least == pytest.approx(cell.low) for cell in alike)
     assert all(cell.most == pytest.approx(cell.high) for cell in alike)
 
-    # A cell counts as occupied where noise alone hardly makes as much.
+    # A cell counts as occupied if noise rarely gives as much.
     error = 1.959964 * question.sigma
     sums = np.rint(np.array([error * 0.99, error * 1.01]) * PERSON).astype(np.int64)
     assert [cell.is_distinct for cell in CountTable.released(question, sums, LEVELS)] == [False, True]
@@ -253,7 +253,7 @@ def test_a_plan_says_what_noise_leaves_of_few_people() -> None:
 
 @pytest.mark.statistical
 def test_the_forecast_of_a_table_holds_what_noise_makes_of_it() -> None:
-    """The total variation of drawn noise, 2,000 times: its mean, and 95 times in 100 within the interval."""
+    """The noise is drawn 2,000 times: the mean distance matches, and 95 in 100 distances are within the interval."""
     plan = table_plan.CountsPlan(8.0, 0.16, 900.0, 600.0, 20)
     forecast = table_plan.forecast_table(plan)
     noise = np.random.default_rng(0).normal(scale=plan.sigma, size=(2000, plan.cells))
@@ -320,7 +320,7 @@ def test_a_count_of_nobody_has_no_mean() -> None:
 @pytest.mark.statistical
 @pytest.mark.parametrize("sigma", [2.0, 15.0, 60.0])
 def test_intervals_of_means_and_quantiles_hold_95_times_in_100_or_more(sigma: float) -> None:
-    """People whose numbers are anywhere in their bins, so that no middle is the truth."""
+    """People's numbers are spread within their bins, so no midpoint is exact."""
     rng, draws = np.random.default_rng(1), 1000
     people = np.clip(20 + 100 * rng.beta(2, 4, 600), 20, 119.9)
     counts = np.histogram(people, EDGES)[0]

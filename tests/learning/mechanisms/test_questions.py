@@ -1,4 +1,4 @@
-"""Questions of all mechanisms, without a database: sums of answers, bounds of charges, states after releases."""
+"""Questions of all mechanisms, without a database: sums of answers, bounds on charges, states after releases."""
 
 import json
 from dataclasses import replace
@@ -82,7 +82,7 @@ def people(limit: float = 10.0) -> People:
 
 
 def records(question: Question, among: np.ndarray | None = None) -> Any:
-    """Two records, or cells, of each holder; of some of them alone, by a mask."""
+    """Return two records, or cells, of each holder, or of some holders selected by a mask."""
     if isinstance(question, HeadCountQuestion):
         cells = np.array([[(place + cell) % 3 > 0 for place in range(HOLDERS)] for cell in range(3)])
         return cells if among is None else cells[:, among]
@@ -114,7 +114,7 @@ def test_nobody_is_charged_more_than_the_bounds_or_beyond_a_limit(made: tuple[An
     most = np.repeat(bounds, HOLDERS // len(bounds))
     assert (answer["charge"] <= most * (1 + 1e-12)).all() and answer["charge"].max() > 0
     if isinstance(question, SampledQuestion):
-        assert question.bounds(question.part(CHARGE + 1, 0, 4)) is None, "chunks are paid for by the charge"
+        assert question.bounds(question.part(CHARGE + 1, 0, 4)) is None, "the charge of batch 0 pays for chunks"
     else:
         assert (answer["charge"] <= limit).all()
 
@@ -153,7 +153,7 @@ def test_people_vote_for_the_part_of_the_range_that_holds_their_number() -> None
     shares = question.answer(part, None, who, lambda: records(question), alone=False, draws=draws())["sums"]
     classes = votes()
     plain = classes.answer(part, None, who, lambda: records(classes), alone=False, draws=draws())["sums"]
-    # 0.5, 1.5 and 2.5 of 0 to 3 in sixteen parts
+    # 0.5, 1.5 and 2.5 in a range from 0 to 3 with sixteen bins
     assert np.array_equal(shares[:, [2, 8, 13]], plain)
     assert shares.sum() == plain.sum() and question.digest() != classes.digest()
 
@@ -231,10 +231,10 @@ def test_the_best_threshold_is_the_best_of_all() -> None:
     for _study in range(60):
         number = int(rng.integers(1, 7))
         levels = [PlannedLevel(str(each), *rng.uniform(0.01, 20, 2)) for each in range(number)]
-        # Each person alone, at every cap that anybody has.
+        # Each person alone, at every cap that occurs.
         people = [(level.cap, level.holders) for level in levels]
         found = {cap: sum(count for theirs, count in people if theirs >= cap) * cap**0.5 for cap, _count in people}
         best = best_threshold(levels)
         assert found[best] == max(found.values())
         assert signal(at_threshold(levels, best)) == pytest.approx(found[best])
-        assert signal(levels) >= found[best], "personal promises never say less"
+        assert signal(levels) >= found[best], "personal promises never give a smaller signal"

@@ -1,4 +1,4 @@
-"""Synthetic rows, without a database: what everybody adds and pays, the tree, the model, the rows and their file."""
+"""Synthetic rows, without a database: contributions and charges, the tree, the model, the rows and their file."""
 
 from itertools import combinations
 from pathlib import Path
@@ -38,7 +38,7 @@ def people_of(number: int, caps: tuple[float, ...] = CAPS) -> People:
 
 
 def records_of(number: int, each: int = 1) -> Records:
-    """Records in which work follows from sex and class, pay from work, and age from the class."""
+    """Return records in which work depends on sex and class, pay on work, and age on the class."""
     rng = np.random.default_rng(0)
     size = number * each
     sick, sex = rng.integers(0, 2, size), rng.integers(0, 2, size)
@@ -140,7 +140,7 @@ def test_groups_hold_enough_and_keep_their_order() -> None:
     column = CountedColumn("n", tuple("abcdefgh"), edges=tuple(range(8)))
     counts = np.array([50.0, 1, 2, 3, 40, 0, 9, 7])
     found = grouped(column, counts, 6.0)
-    assert found.groups == (0, 1, 1, 1, 2, 3, 3, 4)[:8] and found.size == 5  # the last cell is what is not known
+    assert found.groups == (0, 1, 1, 1, 2, 3, 3, 4)[:8] and found.size == 5  # the last cell is “not known”
     assert in_groups(counts, found).tolist() == [50, 6, 40, 9, 7]
     jobs = grouped(CountedColumn("job", ("a", "b", "c", "d"), width=4), np.array([9.0, 1.0, 8.0, 2.0]), 5.0)
     assert jobs.groups == (0, 2, 1, 2)
@@ -152,7 +152,7 @@ def test_shrinking_comes_closer_than_noisy_and_than_expected_counts() -> None:
     noisy = true + rng.normal(0, 10, 400)
     found = shrunk(noisy, expected, 100.0)
     errors = [float(((each - true) ** 2).mean()) for each in (found, noisy, expected)]
-    # The mean given the noisy count of two normals with the same variance has half of it.
+    # With equal variances of the prior and the noise, the posterior mean is halfway.
     assert errors[0] == pytest.approx(50, rel=0.2) and errors[0] < min(errors[1:]) * 0.7
     assert np.allclose(shrunk(true, expected, 1e-9), true)
     assert np.array_equal(shrunk(expected, expected, 1.0), expected)
@@ -235,4 +235,4 @@ def test_noise_adds_no_more_to_the_distance_of_pairs_than_was_forecast() -> None
         forecast = rounds.forecast_rows(plan, [column.size for column in marginals.columns], 2)
         said = rows_draw(marginals).description
         assert forecast.value is None and forecast.low == 0.0 < said.noise <= forecast.high < 0.5
-        assert forecast.high < 4 * said.noise, "it says something"
+        assert forecast.high < 4 * said.noise, "the error message is not empty"

@@ -1,4 +1,4 @@
-"""Outcomes: losses against finite differences, categories against sampled numbers, measures by hand."""
+"""Outcomes: losses compared with finite differences, categories with sampled numbers, measures with formulas."""
 
 from itertools import product
 
@@ -45,7 +45,7 @@ def class_loss(scores: Floats, code: int) -> float:
 
 
 def number_loss(scores: Floats, code: int) -> float:
-    """As docs/outcomes.md writes it; how far the first score is off is held fixed where the second learns it."""
+    """Return the loss in docs/outcomes.md; the error of the first score is fixed where the second estimates it."""
     y = code / RESIDUAL_STEPS - 0.5
     return float((scores[0] - y) ** 2 / 2)
 
@@ -56,7 +56,7 @@ def labels_loss(scores: Floats, code: int) -> float:
 
 
 def times_loss(scores: Floats, code: int) -> float:
-    """Minus the log likelihood of the person-periods, interval after interval."""
+    """Return minus the log likelihood of the person-periods, interval by interval."""
     (time,), (event,) = TIMES.times(np.array([code]))
     total, start = 0.0, 0.0
     logits = TIMES.loss.logits(scores[None])[0]
@@ -83,13 +83,13 @@ def test_residuals_are_the_derivatives_of_the_loss(outcome: Outcome) -> None:
             moved = step * np.eye(outcome.outputs)[output]
             slope = (loss(scores[place] + moved, codes[place]) - loss(scores[place] - moved, codes[place])) / (2 * step)
             assert residuals[place, output] == pytest.approx(np.clip(slope, -1, 1), abs=1e-5)
-    if outcome.kind == "numbers":  # the second score follows how far the first is off
+    if outcome.kind == "numbers":  # the second score estimates the error of the first
         found = outcome.loss.residuals(np.array([[0.1, 0.3]]), outcome.coded([np.array([12.5])])) / RESIDUAL_STEPS
         assert found == pytest.approx(np.array([[0.6 - 0.7, 0.3 - 0.1]]), abs=1e-5)
 
 
 def test_the_curvature_bounds_the_second_derivatives(outcome: Outcome) -> None:
-    """Where targets are drawn as the model expects them; of classes, labels and numbers they do not matter."""
+    """Targets are drawn from the model's expectation; for classes, labels and numbers they do not matter."""
     rng = np.random.default_rng(2)
     for scores in rng.normal(0, 0.7, (20, outcome.outputs)):
         bound = np.broadcast_to(outcome.loss.curvature(scores[None])[0], outcome.outputs)
@@ -147,7 +147,7 @@ def test_a_holders_vector_is_bounded_and_does_not_depend_on_others(outcome: Outc
 
 @pytest.mark.parametrize("outcome", OUTCOMES[1:], ids=lambda each: each.kind)
 def test_steps_without_noise_reach_the_least_loss(outcome: Outcome) -> None:
-    """The mean gradient, clipped as it was, is 0 there: nobody's own solver is needed to see that."""
+    """The mean of the clipped gradients is 0 there, which needs no independent solver to check."""
     rng = np.random.default_rng(5)
     x = rng.integers(-90, 91, (3000, 3)).astype(np.int8)
     codes = codes_of(outcome, 3000)
@@ -189,7 +189,7 @@ def test_person_periods_are_those_of_a_table_by_hand() -> None:
 
 
 def test_shares_say_what_predictions_said(outcome: Outcome) -> None:
-    """Of numbers the interval widens with the bins, and the mean is kept where the distribution is within the range."""
+    """Bins widen the interval of numbers; the mean is kept if the distribution is within the range."""
     rng = np.random.default_rng(4)
     scores = rng.normal(0, 1, (50, outcome.outputs))
     if isinstance(outcome, Numbers):
@@ -211,7 +211,7 @@ def test_shares_say_what_predictions_said(outcome: Outcome) -> None:
 
 
 def test_shares_of_a_number_are_those_of_many_drawn_from_its_distribution() -> None:
-    """An independent calculation: numbers of a Laplace distribution, each counted for the two bins beside it."""
+    """Independently, numbers are drawn from a Laplace distribution and shared between their two nearest bins."""
     value, scale = 7.3, 1.9
     drawn = value + np.random.default_rng(5).laplace(0, scale, 400_000)
     place = ((drawn + 5) / 25 * 16 - 0.5).clip(0, 15)

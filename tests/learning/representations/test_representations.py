@@ -1,4 +1,4 @@
-"""Every point is described by itself, bit for bit, and by public statistics alone."""
+"""A point's coordinates depend only on the point and on public statistics, bit for bit."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from tests.learning.lazily import nn, torch
 
 
 def images(seed: int, count: int, shape: tuple[int, ...] = (8, 8)) -> np.ndarray:
-    """Smooth random images in [0, 1]."""
+    """Return smooth random images in [0, 1]."""
     rng = np.random.default_rng(seed)
     points = rng.random((count, *shape)).astype(np.float32)
     return (points + np.roll(points, 1, axis=1) + np.roll(points, 1, axis=2)) / 3
 
 
 def table(seed: int, count: int) -> np.ndarray:
-    """Numbers, one-hot columns and one that never varies."""
+    """Return numbers, one-hot columns and a constant column."""
     rng = np.random.default_rng(seed)
     kind = np.eye(4)[rng.choice(4, count, p=[0.6, 0.3, 0.08, 0.02])]
     return np.hstack([rng.random((count, 3)), kind, np.zeros((count, 1))]).astype(np.float32)
 
 
 def network(shape: tuple[int, ...]) -> nn.Sequential:
-    """A small network with everything that can be evaluated exactly, in evaluation mode, its statistics not trivial."""
+    """Return a small network in evaluation mode, with nontrivial statistics and all exactly evaluated layers."""
     torch.manual_seed(0)
     channels = shape[2] if len(shape) == 3 else 1
     inner = nn.Sequential(
@@ -76,7 +76,7 @@ CASES: list[tuple[Representation, object]] = [
 
 @pytest.mark.parametrize(("representation", "draw"), CASES, ids=lambda case: getattr(case, "name", ""))
 def test_a_point_is_the_same_whatever_is_beside_it(representation, draw, monkeypatch) -> None:
-    """Nor do threads matter, nor whether the representation was stored in between."""
+    """Threads do not matter, either, nor whether the representation was stored in between."""
     monkeypatch.setattr("learning.representations.representation._BATCH", 64)
     if isinstance(representation, StudentLayer):
         representation = replace(representation, layers=layers_of(network((8, 8))))
@@ -84,7 +84,7 @@ def test_a_point_is_the_same_whatever_is_beside_it(representation, draw, monkeyp
     points = draw(1, 150)
     whole, features = fitted.transform(points), fitted.encoder.encode(points)
     assert whole.dtype == np.int8 and whole.shape == (150, fitted.dimensions) and whole.min() >= -127
-    assert len(np.unique(whole, axis=0)) > 100  # it does tell them apart
+    assert len(np.unique(whole, axis=0)) > 100  # the images do differ
     assert (features == np.rint(features)).all() and np.abs(features).max() <= fitted.encoder.bound
     order = np.random.default_rng(2).permutation(150)
     everyone = np.arange(150)
@@ -117,11 +117,11 @@ def test_images_of_any_size_become_bounded_whole_numbers_of_known_width(shape) -
         if isinstance(encoder, WaveletEncoder):
             assert not features[1].any(), "black"
         else:
-            assert features.min() >= 0 and (features[0] == features[1]).all(), "even"
+            assert features.min() >= 0 and (features[0] == features[1]).all(), "uniform"
 
 
 def test_wavelets_are_what_plain_arithmetic_says() -> None:
-    """Correlation, modulus, root and sums anew, in whole numbers of any length."""
+    """Correlation, modulus, root and sums are recomputed in integers of any length."""
     encoder = WaveletEncoder((28, 28))
     image = images(3, 1, (28, 28))
     pixels = np.rint(image[0].astype(np.float64) * 255).astype(np.int64)
@@ -137,7 +137,7 @@ def test_wavelets_are_what_plain_arithmetic_says() -> None:
 
 @pytest.mark.parametrize("shape", [(12, 14), (15, 12, 3)])
 def test_patches_are_what_plain_arithmetic_says(shape) -> None:
-    """Each patch cut out, brought to one contrast, whitened and compared by itself, in double precision."""
+    """Each patch is cut out, normalised, whitened and compared separately, in double precision."""
     public = np.rint(images(0, 60, shape) * 255) / 255
     encoder = PatchEncoder.fit(public, filters=9, threshold=0.25, seed=1)
     image = (public[7] * 255).reshape(*shape[:2], -1)
@@ -161,7 +161,7 @@ def test_patches_are_what_plain_arithmetic_says(shape) -> None:
 
 
 def test_filters_are_whitened_public_patches() -> None:
-    """Their likenesses to public patches have one spread in all directions but those of little variance."""
+    """Their similarities to public patches have the same spread in all directions except those of little variance."""
     rng = np.random.default_rng(0)
     public = np.repeat(np.repeat(rng.random((300, 8, 8)), 2, axis=1), 2, axis=2)
     encoder = PatchEncoder.fit(public, filters=200, threshold=0.0, seed=1)
@@ -196,7 +196,7 @@ def test_a_network_in_whole_numbers_is_the_network(shape) -> None:
     encoder = NetworkEncoder.fit(layers_of(inner), points)
     found = encoder.encode(points) * encoder.units
     assert np.abs(found - expected).max() < 1e-3 * np.abs(expected).max()
-    # The inner layer of a student leads to its predictions.
+    # The inner layer of a student determines its predictions.
     student = CNN(epochs=2).fit(points, np.arange(90) % 3, classes=3, seed=1)
     encoder = NetworkEncoder.fit(layers_of_model(student), points.astype(np.float32))
     inner_layer = torch.from_numpy((encoder.encode(points) * encoder.units).astype(np.float32))
@@ -227,12 +227,12 @@ def test_standardising_is_by_public_points_and_leaves_out_what_never_varies() ->
 
 
 def test_thresholds_are_public_values_that_records_exceed_or_not() -> None:
-    """A curve that no weighted sum of the column follows is one of its thresholds, whatever is common in the column."""
+    """A curve that no weighted sum of the column can follow is one of its thresholds, for any distribution."""
     rng = np.random.default_rng(0)
     amount = np.where(rng.random(20_000) < 0.9, 0.0, rng.integers(1, 100, 20_000))
     public = np.column_stack([amount, rng.integers(0, 2, 20_000), np.ones(20_000)]).astype(np.float32)
     fitted = Thresholds(thresholds=9).fit(public)
-    assert fitted.dimensions == 2 + 9, "two values need no threshold, and what never varies is left out"
+    assert fitted.dimensions == 2 + 9, "two values need no threshold, and constant columns are left out"
     records = np.array([[value, 0, 1] for value in range(100)], np.float32)
     exceeded = fitted.encoder.encode(records)[:, 3:]
     assert (np.diff(exceeded, axis=0) >= 0).all() and not exceeded[0].any() and exceeded[-1].all()
@@ -241,7 +241,7 @@ def test_thresholds_are_public_values_that_records_exceed_or_not() -> None:
 
 
 def test_a_few_wrong_public_values_spoil_no_spread_and_rare_columns_stay_small() -> None:
-    """A blood pressure of 16,000 among those around 120: the column is cut off, and so is a record's."""
+    """A blood pressure of 16,000 among those around 120 is clipped, both in public points and in records."""
     rng = np.random.default_rng(0)
     pressure, amount = rng.normal(120, 20, 5000), np.where(rng.random(5000) < 0.98, 0.0, rng.integers(1, 9, 5000))
     pressure[:3] = 16_000.0
@@ -249,10 +249,10 @@ def test_a_few_wrong_public_values_spoil_no_spread_and_rare_columns_stay_small()
     encoder = Evened().fit(public).encoder.parts[0]
     low, high = (limit * encoder.units for limit in encoder.limits)
     assert 300 < high[0] < 400 and low[0] == pytest.approx(pressure.min(), abs=0.02)
-    assert (low[1], high[1]) == pytest.approx((0, 8), abs=1e-3), "of a value that is mostly 0 nothing is cut off"
+    assert (low[1], high[1]) == pytest.approx((0, 8), abs=1e-3), "a value that is mostly 0 is not clipped"
     wrong = np.array([[9e9, 3.0], [-9e9, 3.0], [np.nan, 3.0]], np.float32)
     assert encoder.encode(wrong)[:, 0].tolist() == [encoder.limits[1, 0], encoder.limits[0, 0], encoder.limits[0, 0]]
-    # Common directions have the same spread; a column that is 1 once in a thousand has not been blown up to it.
+    # Common directions have the same spread, and a column that is 1 once in a thousand is not inflated to it.
     public = np.column_stack([rng.normal(0, 30, 8000), rng.random(8000) < 0.5, rng.random(8000) < 0.001])
     coordinates = Evened(thresholds=1, floor=0.01).fit(public).transform(public).astype(float)
     spreads = np.sort(coordinates.std(axis=0))
@@ -260,7 +260,10 @@ def test_a_few_wrong_public_values_spoil_no_spread_and_rare_columns_stay_small()
 
 
 def test_interactions_are_cosines_of_ranks_among_public_points() -> None:
-    """With few distinct values, in plain double precision; a constant and a flag take no part, ties share a rank."""
+    """Columns have few distinct values, and ranks are in double precision.
+
+    Constants and flags are left out; ties share a rank.
+    """
     rng = np.random.default_rng(0)
     numbers = np.column_stack([rng.integers(0, 9, 400), np.where(rng.random(400) < 0.7, 0, rng.integers(1, 8, 400))])
     public = np.column_stack([numbers, np.ones(400), rng.random(400) < 0.5, rng.integers(3, 40, 400)])
@@ -271,7 +274,7 @@ def test_interactions_are_cosines_of_ranks_among_public_points() -> None:
     ranks = np.empty((32, 3))
     for place, column in enumerate([0, 1, 4]):
         known = np.unique(public[:, column])
-        # between public values, a point has the rank of the next one; beyond them, of the first or last
+        # between public values, a point has the rank of the next one; beyond them, that of the first or last
         nearest = known[np.minimum(np.searchsorted(known, points[:, column]), len(known) - 1)]
         ranks[:, place] = [
             ((public[:, column] < value).mean() + (public[:, column] <= value).mean()) / 2 for value in nearest
@@ -281,7 +284,7 @@ def test_interactions_are_cosines_of_ranks_among_public_points() -> None:
 
 
 def test_a_linear_model_on_interactions_follows_a_product_of_columns() -> None:
-    """Without them it cannot; the number of coordinates is the same, and one number alone has none."""
+    """Without interactions it cannot; the number of coordinates is the same, and a single number has none."""
     rng = np.random.default_rng(1)
     public, points = rng.random((2, 3000, 4))
     errors = []
@@ -341,7 +344,7 @@ def test_mistakes_are_named(attempt, message) -> None:
 
 
 def test_an_embedding_learns_what_its_points_have_in_common(monkeypatch) -> None:
-    """Three groups of columns that say one thing each, under much noise: which thing, nobody says."""
+    """Three groups of columns each express the same hidden value with much noise."""
 
     def draw(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         rng = np.random.default_rng(seed)
@@ -358,5 +361,5 @@ def test_an_embedding_learns_what_its_points_have_in_common(monkeypatch) -> None
 
     assert purity(LearnedNetwork(steps=60)) > purity(LearnedNetwork(steps=1)) + 0.05
     monkeypatch.setattr("learning.representations.contrastive._MOST", 50)
-    for draw_some, count in ((table, 2), (images, 90)):  # the fewest, and more than it takes
+    for draw_some, count in ((table, 2), (images, 90)):  # the minimum, and more than it needs
         assert LearnedNetwork(steps=2).fit(draw_some(0, count)).transform(draw_some(1, 5)).shape[0] == 5

@@ -1,4 +1,4 @@
-"""An alliance in one process: a hub and sites with keys that numbers repeat, and a ledger in memory."""
+"""An alliance in one process: a hub and sites with reproducible keys, and a ledger in memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ Mode = Literal["together", "separate"]
 
 
 class NoNoise(SimulationNoise):
-    """Noise of 0, so that sums are what sites put in."""
+    """Noise of 0, so that totals are the exact sums."""
 
     def normal(self, scale: float, shape: Any) -> np.ndarray:
         return np.zeros(shape)
@@ -28,7 +28,7 @@ class NoNoise(SimulationNoise):
 
 @dataclass
 class MemoryLedger:
-    """See `learning.sites.protocol.Ledger`; it outlives nothing."""
+    """An in-memory `learning.sites.protocol.Ledger`."""
 
     numbers: dict[str, int] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class MemoryLedger:
 
 
 class Joint:
-    """A run of an alliance of so many sites, approved by all of them."""
+    """A run of an alliance with this many sites, approved by all of them."""
 
     def __init__(self, count: int, *, mode: Mode = "together", colluding: int = 1, number: str = "1f") -> None:
         signing, agreeing = Ed25519PrivateKey.from_private_bytes, X25519PrivateKey.from_private_bytes
@@ -64,7 +64,7 @@ class Joint:
         return QuestionDocument(self.roster.digest(), number, participants=participants, **made)
 
     def answers(self, question: QuestionDocument, sums: Sequence[np.ndarray], noise: Any = SimulationNoise) -> Any:
-        """Answers of all participants of a question, of sums of each of them in order."""
+        """Return the answers of all participants to a question, from their sums in order."""
         among = [site for site in self.sites if site.name in question.participants]
         signed = sign(question, HUB)
         endorsements = [endorse(site, self.roster, signed, question, self.ledgers[site.name]) for site in among]

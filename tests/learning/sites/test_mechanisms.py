@@ -1,4 +1,4 @@
-"""Mechanisms over sites: bit for bit the central total, the right noise, and the engine's own releases of it."""
+"""Mechanisms across sites: totals equal those of one study bit for bit, with the right noise."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ def put(joint: Joint, question: Question, part: slice, number: int = 1) -> Quest
 
 
 def over_sites(question: Question, part: slice, state: Any, answers: Sequence[Arrays]) -> PartRelease:
-    """The release of a total that the protocol has added up, noise set aside."""
+    """Return the release of a total that the protocol computed, without noise."""
     joint = Joint(len(answers))
     request = put(joint, question, part)
     assert question.spread is not None
@@ -59,7 +59,7 @@ QUESTIONS = {
 
 
 def people_and_records(question: Any, name: str) -> tuple[Any, Any]:
-    """24 people, and their records by a mask."""
+    """Return 24 people, and their records selected by a mask."""
     if name not in ("counts", "synthesis"):
         return test_questions.people(), lambda mask: test_questions.records(question, mask)
     both = synthesis.records_of(24, each=2)
@@ -90,7 +90,7 @@ def test_the_total_of_sites_is_bit_for_bit_the_central_one(name: str, count: int
     expected = question.release(part, state, [central], NoNoise(0))
     assert_same(over_sites(question, part, state, answers), expected)
     for answer, mask in zip(answers, masks, strict=True):
-        assert np.array_equal(answer["charge"], central["charge"][mask]), "everybody pays what they would pay"
+        assert np.array_equal(answer["charge"], central["charge"][mask]), "everybody is charged as in one study"
 
 
 @pytest.mark.parametrize("count", [3, 5])
@@ -143,7 +143,7 @@ QUESTION = HeadCountQuestion(cells=CELLS, most=2, noise=NOISE)
 
 
 def noise_left(count: int, mode: Mode, without: int, colluding: int = 1) -> tuple[np.ndarray, float]:
-    """10⁴ released numbers of nobody, where so many sites leave their noise out; and what a person pays."""
+    """Return 10⁴ released numbers about nobody if this many sites add no noise, and a person's charge."""
     joint = Joint(count, mode=mode, colluding=colluding)
     request = put(joint, QUESTION, slice(0, 1))
 
@@ -156,12 +156,12 @@ def noise_left(count: int, mode: Mode, without: int, colluding: int = 1) -> tupl
 
 
 def smooth(numbers: np.ndarray) -> np.ndarray:
-    """Without the steps of rounding, which show in a test of 10⁴."""
+    """Remove the rounding steps, which would show in a test of 10⁴ numbers."""
     return numbers + np.random.default_rng(1).uniform(-0.5, 0.5, CELLS)
 
 
 def surprise(numbers: np.ndarray, spread: float) -> float:
-    """Probability of a variance so small or so large: of rounded normals, 1/12 above the square."""
+    """Return the probability of so extreme a variance; that of rounded normals is 1/12 larger."""
     tail = stats.chi2.cdf((numbers.astype(float) ** 2).sum() / (spread**2 + 1 / 12), len(numbers))
     return float(2 * min(tail, 1 - tail))
 
@@ -178,7 +178,7 @@ def test_the_total_has_the_noise_that_is_said(count: int, mode: Mode) -> None:
 @pytest.mark.statistical
 @pytest.mark.parametrize(("count", "colluding"), [(3, 1), (5, 3), (20, 5)])
 def test_hub_and_t_sites_learn_no_more_than_is_charged_and_one_more_does(count: int, colluding: int) -> None:
-    """Their view is the total without their own noise. Of somebody in a cell the likelihood ratio is N(±μ²/2, μ²)."""
+    """They see the total without their own noise. For a person in a cell, the log likelihood ratio is N(±μ²/2, μ²)."""
     mu = 1 / QUESTION.spread
     expected = stats.norm(-(mu**2) / 2, mu).cdf
     view, fewer = (noise_left(count, "together", without, colluding)[0] for without in (colluding, colluding + 1))

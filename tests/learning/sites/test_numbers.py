@@ -1,4 +1,4 @@
-"""Numbers that sites send: exact, of the right noise, and masked; against published vectors and plain arithmetic."""
+"""Numbers that sites send are exact, masked and have the right noise; compared with published test vectors."""
 
 import hashlib
 import hmac
@@ -79,7 +79,7 @@ def test_a_total_with_noise_gets_no_other_and_only_once() -> None:
 
 
 def rounded(scale: float, reach: int, cells: int = 1) -> list[mp.mpf]:
-    """Probabilities of the integers from -reach to reach of a normal plus ``cells`` - 1 uniform numbers, rounded once.
+    """Return the probabilities of -reach to reach for a normal plus ``cells`` - 1 uniforms, rounded once.
 
     They are differences of antiderivatives of the normal's distribution function, one more for each uniform number.
     """
@@ -100,7 +100,7 @@ def rounded(scale: float, reach: int, cells: int = 1) -> list[mp.mpf]:
 
 
 def distance(scale: float, count: int) -> mp.mpf:
-    """Total variation between the sum of so many rounded normals and one with uniform noise, rounded once."""
+    """Return the total variation between a sum of rounded normals and one normal plus uniforms, rounded once."""
     one = rounded(scale, int(9 * scale) + 2)
     several = one
     for _ in range(count - 1):
@@ -115,7 +115,7 @@ def distance(scale: float, count: int) -> mp.mpf:
 
 @pytest.mark.parametrize(("scale", "count"), [(1.0, 2), (1.0, 4), (2.0, 3)])
 def test_several_rounded_normals_are_one_with_other_noise_rounded_once(scale: float, count: int) -> None:
-    """Up to terms in which two shifts of a transform meet, each below e^(-π²s²): the Gaussian mechanism's output."""
+    """Up to terms with two different shifts of a transform, each below e^(-π²s²), it is the Gaussian mechanism."""
     with mp.workdps(40):
         assert distance(scale, count) < count * mp.exp(-((mp.pi * scale) ** 2))
 
@@ -147,7 +147,7 @@ def key_of(private: str) -> X25519PrivateKey:
 
 
 def hkdf(secret: bytes, info: bytes, size: int, salt: bytes = bytes(32)) -> bytes:
-    """RFC 5869, written down again."""
+    """RFC 5869, implemented again."""
     pseudorandom, block, made = hmac.digest(salt, secret, "sha256"), b"", b""
     for counter in range(1, 256):
         block = hmac.digest(pseudorandom, block + info + bytes([counter]), "sha256")
@@ -156,7 +156,7 @@ def hkdf(secret: bytes, info: bytes, size: int, salt: bytes = bytes(32)) -> byte
 
 
 def chacha20(key: bytes, words: int) -> list[int]:
-    """RFC 8439, section 2.3, written down again: nonce 0, 64-bit numbers."""
+    """RFC 8439, section 2.3, implemented again: nonce 0, 64-bit numbers."""
 
     def turn(x: list[int], a: int, b: int, c: int, d: int) -> None:
         for to, by, other, left in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
@@ -203,7 +203,7 @@ def test_a_public_key_that_gives_no_secret_is_refused() -> None:
 
 
 def test_a_mask_is_made_of_the_streams_of_all_pairs() -> None:
-    """Another implementation of a site has to arrive at the same; change this only with the protocol's version."""
+    """Other implementations of a site must get the same; change this only with the protocol's version."""
     joint = Joint(4)
     question = joint.question()
     expected = [[0] * 10 for _ in joint.sites]
@@ -219,7 +219,7 @@ def test_a_mask_is_made_of_the_streams_of_all_pairs() -> None:
     masks = [mask(site.name, site.agreement, joint.roster, question, 10) for site in joint.sites]
     assert [each.tolist() for each in masks] == expected
     assert not np.sum(masks, axis=0, dtype=np.uint64).any(), "they cancel"
-    assert np.sum(masks[:3], axis=0, dtype=np.uint64).all(), "and not without one of them"
+    assert np.sum(masks[:3], axis=0, dtype=np.uint64).all(), "and do not without one of them"
 
 
 def test_no_two_questions_have_the_same_mask() -> None:
@@ -234,7 +234,7 @@ def test_no_two_questions_have_the_same_mask() -> None:
 
 @pytest.mark.statistical
 def test_masked_numbers_look_random() -> None:
-    """Of each bit half are set, whatever was masked: the noise alone would leave the high bits as they are."""
+    """Half of the values of each bit are 1, for any input; noise alone would not change the high bits."""
     joint = Joint(3)
     (made, *_) = joint.answers(joint.question(), [np.zeros(20_000, np.int64)] * 3)
     bits = np.unpackbits(np.frombuffer(made.vector, np.uint8)).reshape(-1, 64)
@@ -242,7 +242,7 @@ def test_masked_numbers_look_random() -> None:
 
 
 def test_masks_of_fixed_keys_have_these_digests() -> None:
-    """Another implementation of a site has to arrive at the same; change this only with the protocol's version."""
+    """Other implementations of a site must get the same; change this only with the protocol's version."""
     joint = Joint(3)
     masks = [mask(site.name, site.agreement, joint.roster, joint.question(), 1000) for site in joint.sites]
     digests = [hashlib.sha256(each.astype("<u8").tobytes()).hexdigest()[:16] for each in masks]

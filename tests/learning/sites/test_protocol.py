@@ -1,4 +1,4 @@
-"""A joint run: what hub and sites do, and every lie and mishap that they refuse."""
+"""A joint run: the actions of hub and sites, and every lie and mishap that they refuse."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ def endorsed(joint: Joint, question: QuestionDocument, by: int = 3) -> list[Sign
 
 
 def answered(joint: Joint, question: QuestionDocument, endorsements: list[Signed[Endorsement]], **change: Any) -> Any:
-    """What the first site says to this."""
+    """Return the first site's answer to this."""
     sums, noise = change.get("sums", SUMS[0]), change.get("noise", SimulationNoise(0))
     return answer(joint.sites[0], joint.roster, question, endorsements, sums, noise, joint.ledgers["site-00"])
 
@@ -96,7 +96,7 @@ def test_a_run_needs_its_hub_its_alliance_and_the_approval_of_exactly_its_partic
     with pytest.raises(Refused, match="a different alliance"):
         roster_of(replace(joint.alliance, terms="other terms"), joint.run, made)
     with pytest.raises(Refused, match="The alliance is invalid: the number of sites that"):
-        Joint(3, colluding=-1)  # the noise of all would be less than people are charged by
+        Joint(3, colluding=-1)  # the total noise would be less than people are charged for
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_site_endorses_what_it_expects_alone(joint: Joint, change: dict[str, A
 def test_a_question_of_somebody_else_or_of_another_run_is_refused(joint: Joint) -> None:
     site, own, ledger = joint.sites[0], joint.question(), joint.ledgers["site-00"]
     other, without = Joint(3, number="2f").question(), joint.question(participants=("site-01", "site-02"))
-    # A site that gives different sites different keys, or a hub that passes on different approvals.
+    # A site gives different keys to different sites, or a hub passes on different approvals.
     key = site.agreement.public_key().public_bytes_raw().hex()
     approval = sign(Approval(joint.run.document.digest(), "site-02", key), joint.sites[2].identity)
     differing = roster_of(joint.alliance, joint.run, [*joint.approvals[:2], approval])
@@ -159,7 +159,7 @@ def test_a_question_is_answered_when_all_have_endorsed_it_and_once(joint: Joint)
         (made[:2], "exactly one endorsement from each"),
         ([*made[:2], made[0]], "exactly one endorsement from each"),
         ([*made[:2], sign(Endorsement(question.digest(), "site-02"), HUB)], "signature of site-02 on this endorsem"),
-        ([made[0], *other[1:]], "site-01 was asked a different question"),  # a hub that asks each something else
+        ([made[0], *other[1:]], "site-01 was asked a different question"),  # a hub that asks each site something else
     ):
         with pytest.raises(Refused, match=message):
             answered(joint, question, endorsements)
@@ -175,7 +175,7 @@ def test_a_question_is_answered_when_all_have_endorsed_it_and_once(joint: Joint)
 
 
 def test_nothing_is_sent_that_was_not_committed_and_the_reverse(joint: Joint) -> None:
-    """A second worker of the same site that was faster: the ledger decides, and no vector leaves."""
+    """A second worker of the same site was faster: the ledger decides, and no vector is sent."""
     question, ledger = joint.question(), joint.ledgers["site-00"]
     large = joint.question(spread=0.5)
     with pytest.raises(Refused, match="fewer people"):
@@ -192,7 +192,7 @@ def test_nothing_is_sent_that_was_not_committed_and_the_reverse(joint: Joint) ->
 
 
 def test_the_hub_decodes_nothing_but_the_total_of_all(joint: Joint) -> None:
-    """Neither fewer answers nor those to other questions, nor numbers that were changed on their way."""
+    """It decodes neither fewer answers nor answers to other questions, nor changed numbers."""
     question, run = joint.question(1), Joint(3, number="2f")
     made, later = joint.answers(question, SUMS), joint.answers(joint.question(2), SUMS)
     replayed, last = run.answers(run.question(1), SUMS)[2], made[2]
@@ -235,7 +235,7 @@ def test_documents_come_back_from_their_bytes_and_from_no_others(document: Docum
 
 
 def test_canonical_bytes_are_those_of_the_protocol() -> None:
-    """Another implementation has to arrive at the same; change this only with the protocol's version."""
+    """Other implementations must get the same; change this only with the protocol's version."""
     assert DOCUMENTS[0].content() == (
         b'ipate-sites-1 alliance\n{"colluding":1,"hub":"aa","name":"h\\u00f4pitaux","sites":{"a":"cc","b":"bb"},'
         b'"terms":"00"}'
@@ -249,7 +249,7 @@ def test_canonical_bytes_are_those_of_the_protocol() -> None:
 
 
 def test_keys_and_signatures_are_those_of_rfc_8032() -> None:
-    """Section 7.1, test 1: the public key; that a signature is refused by another key."""
+    """Section 7.1, test 1: the public key. A signature is refused by another key."""
     private = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
     key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private))
     assert public_key(key) == "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"

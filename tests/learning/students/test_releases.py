@@ -1,4 +1,4 @@
-"""Releases: what they tell, how labels spread from them, and what a student is forecast to learn."""
+"""Releases: what they contain, how labels spread from them, and forecasts of students."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ from learning.students.releases import leading_probabilities
     ("counts", "sigma"), [([60, 40], 10), ([5, -3, 2], 4), ([-20, -30], 10), ([100, 90, 80, 0, -15], 20)]
 )
 def test_the_posterior_of_the_leading_class_is_that_of_a_simulation(counts, sigma):
-    """Leaders among counts drawn from their posterior: a normal distribution cut off below 0."""
+    """Leaders among counts drawn from their posterior, a normal distribution truncated at 0."""
     counts, how = np.array(counts, float), {"scale": sigma, "random_state": np.random.default_rng(1)}
     drawn = truncnorm.rvs(-counts / sigma, np.inf, loc=counts, size=(100_000, len(counts)), **how)
     shares = np.bincount(drawn.argmax(axis=1), minlength=len(counts)) / 100_000
@@ -105,7 +105,7 @@ def test_neighbourhoods_are_the_points_within_the_radius():
         np.testing.assert_allclose(weights, near / near.sum(), rtol=1e-6)
     many = neighbourhoods([5, 6], rng.integers(-127, 128, (12_000, 2)), [3000, 3000])
     np.testing.assert_allclose(many.sum(axis=1), 1, rtol=1e-5)
-    assert many.shape == (2, 12_000) and len(np.unique(many.indices)) < 10_000, "a sample stands for many points"
+    assert many.shape == (2, 12_000) and len(np.unique(many.indices)) < 10_000, "a sample represents many points"
 
 
 @pytest.mark.statistical
@@ -121,12 +121,12 @@ def test_scores_are_unbiased_and_best_for_the_true_shares():
     assert clean.score(truth) == pytest.approx((truth**2).sum() / 30)
     reach = neighbourhoods([1], np.array([[0], [1], [2], [100]]), [1])
     split, classes = counted([1], [[50, 50]], 0.0, reach=reach), np.eye(2)[[0, 0, 1, 1]]
-    assert split.score(classes) == pytest.approx(0.5), "votes are compared with averages of neighbourhoods"
+    assert split.score(classes) == pytest.approx(0.5), "votes are compared with averages over neighbourhoods"
     assert split.score(classes) > split.score(np.eye(2)[[0, 0, 0, 0]])
 
 
 def test_spreading_is_the_fixed_point_of_its_equation():
-    """F = (1 − α)(I − αS)⁻¹ Y of Zhou et al. 2004, with the graph written down point by point."""
+    """F = (1 − α)(I − αS)⁻¹ Y in Zhou et al. 2004, with the graph built point by point."""
     rng = np.random.default_rng(2)
     points, probabilities = rng.normal(size=(30, 3)), rng.dirichlet([1, 1, 1], 30)
     distances = np.linalg.norm(points[:, None] - points[None], axis=2)
@@ -141,7 +141,7 @@ def test_spreading_is_the_fixed_point_of_its_equation():
     solved = 0.05 * np.linalg.solve(np.eye(30) - 0.95 * similar, probabilities - 1 / 3)
     shares = np.maximum(solved, 0)
     found = spread(similarities(points), probabilities, 0.95)
-    # sixty steps leave 0.95 ** 60 = 5 % of the way
+    # after sixty steps, 0.95 ** 60 = 5 % of the distance remains
     np.testing.assert_allclose(found, shares / shares.sum(axis=1, keepdims=True), atol=0.1)
     assert (found.argmax(axis=1) == shares.argmax(axis=1)).mean() > 0.9
 
@@ -162,7 +162,7 @@ RADIUS = 0.1
 
 @pytest.fixture(scope="module")
 def world():
-    """Records, public points and a labelled sample around four centres, and their classes."""
+    """Return records, public points and a labelled sample around four centres, with their classes."""
     rng = np.random.default_rng(4)
     centres = rng.integers(-60, 60, (4, 8))
 
@@ -175,7 +175,7 @@ def world():
 
 @pytest.mark.parametrize("sigma", [5.0, 400.0, 20_000.0])
 def test_the_forecast_is_near_what_a_vote_brings(world, sigma):
-    """The share of right refined labels of a vote of the records themselves."""
+    """Return the share of correct refined labels in a vote of the records themselves."""
     (records, classes_of), (public, truth), (known, labels) = world
     reach = radii(public, public, RADIUS)
     distances = ((public[:, None].astype(np.int64) - records[None].astype(np.int64)) ** 2).sum(axis=2)
@@ -194,7 +194,7 @@ def test_noise_and_few_voters_are_distinguished_without_labels(world):
     def best_forecast(voters, sigma, queries=400):
         fixed = {"radius_share": RADIUS, "n_classes": 4}
         made = student_forecast(np.arange(queries), public, np.full(queries, voters), sigma=sigma, **fixed)
-        assert made.value is None and made.judged == 0, "clusters bound it, and no more"
+        assert made.value is None and made.judged == 0, "clusters give only an upper bound"
         return made.high
 
     assert best_forecast(200.0, 10.0) > 0.9
@@ -205,7 +205,7 @@ def test_noise_and_few_voters_are_distinguished_without_labels(world):
 
 @pytest.mark.parametrize("asked", [30, 100, 300])
 def test_smoothing_reads_few_clear_counts_as_well_as_many_noisy_ones(asked: int) -> None:
-    """Three rings of points that lie together: the charge of a query, 1 / variance, times their number is the same."""
+    """Three rings of adjacent points, with the same total charge: number of queries times 1 / variance."""
     rng = np.random.default_rng(1)
     truth = np.arange(300) % 3
     angle = rng.uniform(0, 2 * np.pi, 300)
@@ -218,4 +218,4 @@ def test_smoothing_reads_few_clear_counts_as_well_as_many_noisy_ones(asked: int)
     assert right.mean() > 0.9
     if asked == 300:
         assert (counted(rows, noisy, sigma).labels == truth).mean() < 0.7, "single counts are lost in the noise"
-    assert abs(smoothed.counts.max(axis=1).mean() - right.mean()) < 0.1, "it is as sure as it is right"
+    assert abs(smoothed.counts.max(axis=1).mean() - right.mean()) < 0.1, "its confidence matches its accuracy"

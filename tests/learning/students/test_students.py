@@ -1,4 +1,4 @@
-"""Tests of students on small data."""
+"""Students on small data."""
 
 from dataclasses import replace
 
@@ -30,13 +30,13 @@ FAST |= {"random_forest": {"trees": 5}}
 
 @pytest.fixture(params=("consistency", "shares", "boosting"))
 def student(request):
-    """A student of its own kind, which need not learn well: a network takes a few steps."""
+    """Return a student of this kind, which need not learn well: a network takes a few steps."""
     parameters = FAST | {"consistency": {"steps": 6, "filters": 6}}
     return student_create(request.param, parameters.get(request.param))
 
 
 def _noisy(labels, classes, *, voters=60, sigma=12.0, seed=1):
-    """Counts of voters who are of one mind, with noise."""
+    """Return unanimous counts of voters, with noise."""
     rng = np.random.default_rng(seed)
     return voters * np.eye(classes)[labels] + rng.normal(0, sigma, (len(labels), classes))
 
@@ -55,7 +55,7 @@ def test_every_student_learns_from_noisy_counts(name, digits):
 
 @pytest.mark.exhaustive
 def test_twenty_noisy_labels_teach_more_with_all_points_than_alone(digits):
-    """The same network sees the twenty alone, and then all public images."""
+    """The same network learns from only the twenty images, and then from all public images."""
     points, truth, rng = digits.private.x, digits.private.y, np.random.default_rng(0)
     rows = np.sort([rng.choice(np.flatnonzero(truth == digit), 2, replace=False) for digit in range(10)], axis=None)
     counts, seen = _noisy(truth[rows], 10, sigma=15.0, seed=2), []
@@ -68,7 +68,7 @@ def test_twenty_noisy_labels_teach_more_with_all_points_than_alone(digits):
 
 
 def test_the_prediction_of_a_network_corrects_labels(digits):
-    """One label in eight is wrong, and as sure of itself as the others: taught as it is, half as many are corrected."""
+    """One label in eight is wrong, and as certain as the others. Learned unchanged, half as many would be corrected."""
     points, truth, rng = digits.private.x[:300], digits.private.y[:300], np.random.default_rng(2)
     labels = np.where(rng.random(300) < 0.125, (truth + rng.integers(1, 10, 300)) % 10, truth)
     releases = labelled(np.arange(300), labels, classes=10)
@@ -78,7 +78,7 @@ def test_the_prediction_of_a_network_corrects_labels(digits):
 
 
 def test_neighbourhoods_that_reach_over_classes_are_undone():
-    """Counts of wide neighbourhoods on a line name the rare class nowhere; who knows their reach finds it."""
+    """Counts of wide neighbourhoods on a line never have the rare class first, but their reach reveals it."""
     rng, everyone = np.random.default_rng(4), np.arange(500)
     public = rng.integers(-127, 128, (500, 3))
     rare = public[:, 0] > 80
@@ -95,7 +95,7 @@ def test_neighbourhoods_that_reach_over_classes_are_undone():
 
 
 def test_shares_tell_how_likely_a_rare_class_is():
-    """Noisy counts of a class that leads nowhere, whose share follows a logistic curve."""
+    """Noisy counts of a class that never leads, whose share follows a logistic curve."""
     rng = np.random.default_rng(4)
     x = rng.normal(size=(2000, 3))
     likely = 1 / (1 + np.exp(3 - x[:, 0]))
@@ -106,7 +106,7 @@ def test_shares_tell_how_likely_a_rare_class_is():
 
 
 def test_labels_below_the_noise_are_not_learned(digits):
-    """Half of the counts are noise alone: leaving them out, and not their labels, decides what is learned."""
+    """Half of the counts are only noise. Leaving them out decides what is learned, regardless of their labels."""
     points, counts = digits.private.x[:400], _noisy(digits.private.y[:400], 10, voters=100, sigma=5.0)
     least = counts[200:].min(axis=1, keepdims=True)
     counts[200:] = least + np.random.default_rng(1).normal(0, 1, (200, 10))  # leads below 5
@@ -171,7 +171,7 @@ def test_unfit_input_is_refused(student, digits):
 
 
 def test_the_student_with_the_best_score_is_chosen(digits):
-    """Judged by counts alone."""
+    """The score uses only counts."""
     releases = counted(np.arange(400), _noisy(digits.private.y[:400], 10), 12.0)
     candidates = {
         name: lambda x, message, trees=trees: student_learn(learner_create("random_forest", trees), x, message, seed=1)
@@ -180,7 +180,7 @@ def test_the_student_with_the_best_score_is_chosen(digits):
     chosen, scores = choose(candidates, digits.private.x[:400], releases, seed=1)
     assert chosen == "forest" and scores["forest"] > scores["stump"] + 0.2
     teacher = learner_create("logistic_regression").fit(digits.private.x, digits.private.y, classes=10, seed=1)
-    shares = predicted(np.arange(300), teacher.predict_proba(digits.public.x))  # probabilities of a model teach, too
+    shares = predicted(np.arange(300), teacher.predict_proba(digits.public.x))  # a model's probabilities also teach
     assert _right(student_learn(student_create("shares"), digits.public.x, shares, seed=1), digits.test) > 0.9
 
 
@@ -189,17 +189,17 @@ SIDE = 32
 
 @pytest.mark.parametrize("limit", [0.03, 0.1])
 def test_parts_of_images_are_bent_by_different_shifts_within_the_limit(limit):
-    """Of images whose value is the column of a pixel, as a share of the width."""
+    """In these images, a pixel's value is its column as a share of the width."""
     from learning.students.consistency_training import Moves
 
     ramps = ((torch.arange(SIDE) + 0.5) / SIDE).expand(200, 1, SIDE, SIDE).contiguous()
     none = Moves(rotation=0.0, shift=0.0, stretch=0.0, bend=0.0, mirror=False, erase=0.0)
     assert torch.equal(none(ramps, torch.Generator().manual_seed(1)), ramps)
     bent = replace(none, bend=limit)(ramps, torch.Generator().manual_seed(1))
-    inner = slice(SIDE // 4, -SIDE // 4)  # nothing comes from outside
+    inner = slice(SIDE // 4, -SIDE // 4)  # no values come from outside
     shifts = (bent - ramps)[:, 0, inner, inner]
     furthest = shifts.abs().amax((1, 2))
-    # between drawn places a cubic may overshoot a little
+    # between drawn points, a cubic may overshoot a little
     assert furthest.max() < 1.5 * limit and furthest.max() > 0.7 * limit
     assert (shifts.amax((1, 2)) - shifts.amin((1, 2))).median() > 0.3 * limit
     assert shifts.diff(dim=2).abs().max() < limit, "neighbouring pixels must stay together"
@@ -211,7 +211,7 @@ APART, SPREAD = 30, 40
 
 
 def _overlapping(seed, count, share):
-    """Two classes that overlap, the second with this share."""
+    """Return two overlapping classes, the second with this share."""
     rng = np.random.default_rng(seed)
     labels = (rng.random(count) < share).astype(np.int64)
     x = rng.normal(0, SPREAD, (count, 2))
@@ -221,7 +221,7 @@ def _overlapping(seed, count, share):
 
 @pytest.mark.parametrize(("share", "sigma"), [(0.15, 40.0), (0.5, 5.0)], ids=["shifted", "alike"])
 def test_a_student_of_votes_has_the_shares_of_the_people(share, sigma):
-    """Bayes' rule with the people's shares is the best there is: nothing is left for a correction of them."""
+    """Bayes' rule with the people's shares is optimal, so no correction is needed."""
     (records, classes_of), (public, _) = _overlapping(1, 6000, share), _overlapping(2, 400, 0.5)
     others, truth = _overlapping(3, 4000, share)
     reach = radii(public, public, 0.05)
@@ -243,4 +243,4 @@ def test_a_student_of_votes_has_the_shares_of_the_people(share, sigma):
     assert found < best + 0.01
     assert shares[:, 1].mean() == pytest.approx(share, abs=0.03)
     if share != 0.5:
-        assert of_public > best + 0.1, "with the public points' shares it would be far off"
+        assert of_public > best + 0.1, "with the public points' shares, it would be far off"

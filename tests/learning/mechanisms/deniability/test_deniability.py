@@ -1,4 +1,4 @@
-"""Rows by plausible deniability, against the probabilities that their definition gives."""
+"""Rows by plausible deniability, compared with the probabilities in their definition."""
 
 import math
 from itertools import product
@@ -20,7 +20,7 @@ WHOLE = [np.arange(size) for size in SIZES]
 
 
 def records(number: int, seed: int = 0) -> np.ndarray:
-    """Records whose last column follows the first, and the third the second."""
+    """Return records whose last column follows the first, and the third the second."""
     rng = np.random.default_rng(seed)
     first, second = rng.integers(0, 3, number), rng.integers(0, 2, number)
     third = (2 * second + (rng.random(number) < 0.2)) % 4
@@ -62,7 +62,7 @@ def test_parents_have_no_circle_and_few_combinations() -> None:
 
 
 def probability(net: RowNetwork, seed: np.ndarray, row: np.ndarray, omegas: list[int]) -> float:
-    """Probability that the seed gives the row, by its definition."""
+    """Return the probability that the seed gives the row, by definition."""
     total = 0.0
     for omega in omegas:
         kept, drawn = net.order[: net.columns - omega], net.order[net.columns - omega :]
@@ -80,7 +80,7 @@ def test_plausible_seeds_are_those_that_the_definition_counts(omegas: list[int])
         possible = probabilities > 0
         bucket = np.floor(-np.log(probabilities[possible]) / math.log(gamma) + 1e-9)
         assert plausible in {int((bucket == each).sum()) for each in bucket}
-        if len(omegas) == 1:  # all who agree on the copied columns
+        if len(omegas) == 1:  # everyone with the same copied columns
             kept = net.order[: net.columns - omegas[0]]
             assert plausible == (seeds[:, kept] == row[kept]).all(axis=1).sum()
 
@@ -106,7 +106,7 @@ def test_rows_leave_where_there_are_enough_plausible_seeds() -> None:
 
 @pytest.mark.statistical
 def test_guesses_about_a_seed_stay_within_theorem_1() -> None:
-    """The distinguishing game: a row that has the person's copied columns leaves with them more often than without."""
+    """In the distinguishing game, a row with the person's copied columns is more frequent with them than without."""
     net, k, gamma, epsilon0, number = network(), 5, 4.0, 1.0, 60_000
     copied = net.order[:2]
     everybody = records(4_000, seed=8)

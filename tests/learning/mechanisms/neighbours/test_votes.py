@@ -1,4 +1,4 @@
-"""Every holder votes: against sums written out by hand, and bit for bit independent of everybody else."""
+"""Votes of all holders, compared with explicit sums, and independent of everybody else bit for bit."""
 
 import tracemalloc
 from fractions import Fraction
@@ -43,12 +43,12 @@ def world(seed: int = 0, *, queries: int = 40, public: int = 60, records: int = 
 
 
 def distances(a, b) -> np.ndarray:
-    """Squared distances in whole numbers, pair by pair."""
+    """Return squared distances in whole numbers, pair by pair."""
     return ((np.asarray(a, np.int64)[:, None] - np.asarray(b, np.int64)[None]) ** 2).sum(axis=2)
 
 
 def brute_force(w, *, share, caps, sigma, predicted=None, classes=CLASSES):
-    """Votes and charges by the words of the guarantee, holder by holder, in fractions."""
+    """Compute votes and charges as the guarantee defines them, holder by holder, in fractions."""
     reach = np.sort(distances(w["queries"], w["public"]), axis=1)[:, int(np.ceil(share * len(w["public"]))) - 1]
     apart = distances(w["queries"], w["records"])
     votes = np.zeros((len(reach), classes))
@@ -109,7 +109,7 @@ def test_without_one_holder_the_sum_differs_by_their_contribution_alone(residual
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("kernel", ["uniform", "epanechnikov"])
 def test_however_records_are_cut_into_blocks_the_bits_are_the_same(residual, kernel, monkeypatch) -> None:
-    """Most records are one holder's, who is in every block; others stand at the borders of blocks."""
+    """Most records belong to one holder, who is in every block; others are at the borders of blocks."""
     w = world(8, records=300, holders=20)
     w["holder_of"] = np.where(np.arange(300) % 5, 7, w["holder_of"])
     options = {
@@ -126,7 +126,7 @@ def test_however_records_are_cut_into_blocks_the_bits_are_the_same(residual, ker
 
 
 def test_records_of_one_holder_fill_no_memory_but_a_block(monkeypatch) -> None:
-    """All of them near all queries: 7.7 million pairs, of which 65,536 are in memory at a time."""
+    """All of them are near all queries: 7.7 million pairs, 65,536 of which are in memory at a time."""
     monkeypatch.setattr("learning.mechanisms.neighbours.votes._RECORDS_AT_A_TIME", 256)
     records, queries = np.ones((30_000, 2), np.int8), np.zeros((256, 2), np.int8)
     classes, owners = np.arange(30_000) % CLASSES, np.arange(30_000) // 29_000
@@ -146,7 +146,7 @@ def test_records_of_one_holder_fill_no_memory_but_a_block(monkeypatch) -> None:
 
 @pytest.mark.parametrize("d", [1, 346, 347, 1040])
 def test_extreme_coordinates_are_compared_exactly(d) -> None:
-    """All products as large as they can be: a record one step beyond the radius has no vote, one at it has."""
+    """All products are as large as possible. A record at the radius votes; one a step further does not."""
     query = np.full((1, d), 127, np.int8)
     edge, beyond = -query[0].astype(np.int64), -query[0].astype(np.int64)
     edge[0] += 1
@@ -173,7 +173,7 @@ def test_the_radius_is_the_smallest_that_holds_the_share_also_over_many_blocks()
 
 @pytest.mark.parametrize("kernel", ["uniform", "epanechnikov"])
 def test_rounding_never_makes_a_vote_count_more_than_one(kernel: str) -> None:
-    """All divisions of up to 7 records over three classes, at distances whose weights are no multiples of the unit."""
+    """Tests all divisions of up to 7 records over three classes; weights of distances are not multiples of the unit."""
     for counts in product(range(4), repeat=3):
         if not 0 < (total := sum(counts)) < 8:
             continue
@@ -232,7 +232,7 @@ def test_public_mistakes_are_named() -> None:
 
 
 class PlainAccounts:
-    """A holder's contribution is allowed while what they have spent and its cost stay within their cap."""
+    """Accounts that allow a contribution if the amount spent plus its cost is at most the cap."""
 
     def __init__(self, caps) -> None:
         self.caps = np.asarray(caps, np.float64)
@@ -253,7 +253,7 @@ CAP = 0.26805**2
 
 
 def blobs(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Four classes in the plane that touch each other."""
+    """Return four overlapping classes in the plane."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 4, count)
     middles = np.array([[-40, -40], [-40, 40], [40, -40], [40, 40]])

@@ -1,4 +1,4 @@
-"""The noisy votes: do labels come out as often as they should, and is the right price asked for them?"""
+"""Noisy votes: labels have the right frequencies, and their charges are correct."""
 
 import dataclasses
 import itertools
@@ -22,7 +22,7 @@ by_name = pytest.mark.parametrize("aggregator", ALL, ids=lambda aggregator: aggr
 
 
 def winning_probabilities(votes: list[float], noise: stats.rv_continuous) -> np.ndarray:
-    """Pr[class j has the largest noisy count], by adaptive quadrature over its noise."""
+    """Compute Pr[class j has the largest noisy count] by adaptive quadrature over its noise."""
 
     def density(x: float, j: int) -> float:
         others = [noise.cdf(votes[j] + x - count) for i, count in enumerate(votes) if i != j]
@@ -39,7 +39,7 @@ def winning_probabilities(votes: list[float], noise: stats.rv_continuous) -> np.
 
 
 def assert_frequencies(labels: np.ndarray, probabilities: dict[int, float]) -> None:
-    """A chi-square test of how often each label (or rejection) was drawn."""
+    """Check by a chi-square test how often each label (or rejection) was drawn."""
     assert sum(probabilities.values()) == pytest.approx(1.0, abs=1e-6)
     observed = [np.sum(labels == label) for label in probabilities]
     expected = np.array([*probabilities.values()]) / sum(probabilities.values()) * len(labels)
@@ -54,7 +54,7 @@ def assert_frequencies(labels: np.ndarray, probabilities: dict[int, float]) -> N
     ids=["gnmax", "lnmax"],
 )
 def test_labels_are_as_frequent_as_the_noise_makes_them(aggregator: pate.Aggregator, noise, votes: list[float]) -> None:
-    """Ties among them: the noise alone decides those."""
+    """This includes ties, which only the noise decides."""
     release = aggregator.release(np.tile(votes, (DRAWS, 1)), SimulationNoise(5))
     assert release.answered.all()
     assert_frequencies(release.labels, dict(enumerate(winning_probabilities(votes, noise))))
@@ -95,7 +95,7 @@ def test_a_vote_moves_the_interactive_check_by_its_weight_exactly() -> None:
         noise.value = drawn
         return bool(vote.release([[leader, 250.0 - leader]], noise, [[belief, 1 - belief]]).answered[0])
 
-    # one more vote and 1 less noise: the same sum, whatever T is, here the last one that passes in floating point
+    # one more vote and 1 less noise give the same sum for any T, here the last one that passes in floating point
     for belief in np.random.default_rng(0).uniform(36 / 250, 37 / 250, 200):
         threshold = 100.0 - 250.0 * belief
         assert answered(100.0, 0.0, threshold, belief) == answered(101.0, -1.0, threshold, belief)
@@ -116,7 +116,7 @@ def test_interactive_gnmax_asks_for_the_students_probabilities(student) -> None:
 @pytest.mark.statistical
 @by_name
 def test_a_query_nobody_voted_on_is_decided_by_the_noise_alone(aggregator: pate.Aggregator) -> None:
-    """To reject it would tell its only voter; every class is as likely as any other."""
+    """Rejecting it would reveal its only voter, so every class is equally likely."""
     nobody = np.zeros((30_000, 3))
     release = aggregator.release(nobody, SimulationNoise(0), nobody)
     checks = isinstance(aggregator, pate.ConfidentGNMax)
@@ -201,7 +201,7 @@ def test_numbers_out_of_range_are_refused(aggregator: pate.Aggregator) -> None:
 
 
 def test_teachers_that_agree_make_counts_no_cheaper() -> None:
-    """What the papers gain from agreement holds for the winning label, not for the histogram."""
+    """The papers' gain from agreement applies to the winning label, not to the histogram."""
     votes, how = [[98.0, 1.0, 1.0]], {"sensitivity": 1.0, "orders": DEFAULT_ORDERS}
     label, counts = pate.GNMax(sigma=20.0), pate.NoisyCounts(sigma=20.0)
     independent = label.costs(votes, method="data_independent", **how).label
@@ -231,7 +231,7 @@ def predictions(teachers: int, queries: int = 12, classes: int = 3) -> np.ndarra
 
 @pytest.mark.parametrize("method", ["data_independent", "data_dependent", "exact"])
 def test_each_group_is_charged_by_its_own_weight(method) -> None:
-    """A group with a larger ε and a smaller weight: whoever sorts the two apart charges the wrong groups."""
+    """The group with the larger ε has the smaller weight, so sorting them separately would charge the wrong groups."""
     plan = planned()
     weights = (1.6, 0.3, 1.075)
     plan = replace(plan, groups=tuple(replace(g, weight=w) for g, w in zip(plan.groups, weights, strict=True)))

@@ -1,4 +1,4 @@
-"""Question of a vote of teachers: who is silent, what is released and charged, when it ends."""
+"""The question of a teachers' vote: who is silenced, what is released and charged, and when it ends."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from learning.mechanisms.protocol import Draws, PartRelease, People
 
 TEACHERS, POINTS, CLASSES, HOLDERS = 8, 30, 3, 24
 PREDICTIONS = np.random.default_rng(2).integers(0, CLASSES, (TEACHERS, POINTS))
-#: Holders in turn in the teachers of their group: 8 of the first, which has fewer teachers, 16 of the second.
+#: Holders are in their group's teachers in turn: 8 in the first group, which has fewer teachers, 16 in the second.
 GROUPS = [PrivacyGroup("HIGH", 1.0, 8), PrivacyGroup("LOW", 2.0, 16)]
 RESIDUAL = {"name": "residual_gnmax", "sigma": 5.0, "first": 10, "disagreements": 2}
 
@@ -33,7 +33,7 @@ def question(
 
 def ballot(current: TeachersQuestion) -> Ballot:
     own = [np.flatnonzero(current.plan.members(place)) for place in range(len(current.plan.groups))]
-    group = np.array([0] * 8 + [len(own) - 1] * 16)  # merged into one where weights are the same
+    group = np.array([0] * 8 + [len(own) - 1] * 16)  # merged into one if weights are the same
     teacher = np.array([own[each][place % len(own[each])] for place, each in enumerate(group)])
     return Ballot(PREDICTIONS, 100 + np.arange(HOLDERS), teacher, group)
 
@@ -54,7 +54,7 @@ def ask(
 
 
 def vote(current: TeachersQuestion, most: int = 7) -> list[PartRelease]:
-    """The whole vote, batch by batch."""
+    """Return the whole vote, batch by batch."""
     releases: list[PartRelease] = []
     while not current.stop(state := current.state(releases[-1].arrays if releases else None)):
         releases.append(ask(current, state, most, seed=len(releases)))
@@ -86,7 +86,7 @@ def test_a_group_is_charged_the_closed_form_within_the_bound() -> None:
 
 
 def test_counts_are_the_noisy_sums_and_cost_what_their_labels_do() -> None:
-    """GNMax's label is a function of them: the same noise, the same labels, the same charges."""
+    """GNMax's label is a function of the counts: the same noise gives the same labels and charges."""
     plain, counting = question(GNMax(sigma=5.0).parameters()), question({"name": "noisy_counts", "sigma": 5.0})
     labels, counted = ask(plain, plain.state(None), POINTS), ask(counting, counting.state(None), POINTS)
     part = slice(0, POINTS)
@@ -96,7 +96,7 @@ def test_counts_are_the_noisy_sums_and_cost_what_their_labels_do() -> None:
     noisy = answer["sums"] + SimulationNoise(1).normal(counting.sigma, (POINTS, CLASSES))
     np.testing.assert_array_equal(counted.counts, np.rint(noisy))
     assert list(counted.labels) == np.argmax(counted.counts, axis=1).tolist()
-    assert np.mean(np.array(counted.labels) == np.array(labels.labels)) > 0.8, "but for ties after rounding"
+    assert np.mean(np.array(counted.labels) == np.array(labels.labels)) > 0.8, "except for ties after rounding"
     assert counted.charges == labels.charges and len(labels.counts) == 0
     assert plain.digest() != counting.digest()
     own = np.zeros(POINTS, np.bool_)
@@ -118,7 +118,7 @@ def test_a_teacher_with_a_removed_member_is_silent_and_charges_stay() -> None:
 
 
 def test_the_stop_depends_on_no_votes_and_on_nobody_who_left() -> None:
-    """What can be paid for follows from which queries were answered alone."""
+    """The remaining budget depends only on which queries were answered."""
     current = question(allowed=1.7)
     ends = []
     for gone in ((), tuple(range(HOLDERS))):
@@ -130,7 +130,7 @@ def test_the_stop_depends_on_no_votes_and_on_nobody_who_left() -> None:
     assert ends[0][0] == Stop.SHARE and 0 < ends[0][1] < POINTS
     spent = sum(np.array(release.charges) for release in vote(current))
     assert (spent <= 1.7).all()
-    assert (spent + np.array(current.bounds(slice(0, 1))) > 1.7).any(), "the next query is too dear"
+    assert (spent + np.array(current.bounds(slice(0, 1))) > 1.7).any(), "the next query is too expensive"
 
 
 def test_an_exhausted_group_is_silent_and_charged_nothing_more() -> None:
@@ -162,7 +162,7 @@ def test_a_vote_ends_with_the_query_that_brings_the_last_wanted_label(wanted: in
 
 
 def student(labels: np.ndarray) -> np.ndarray:
-    """One that takes the class 0 for likeliest once there are labels."""
+    """Return a student that predicts class 0 once there are labels."""
     return np.tile([0.5, 0.25, 0.25] if len(labels) else [0.0] * 3, (POINTS, 1))
 
 
@@ -176,7 +176,7 @@ def test_residual_votes_begin_after_the_plain_ones(first: int) -> None:
     said = PREDICTIONS[:, first:]
     np.testing.assert_array_equal(current.disagreements(after, ballot(current)), (said != 0).sum(axis=1))
     paid = [sum(release.charges or []) for release in releases if release.rows[0] >= first]
-    assert paid[0] > 0 and not any(paid[1:]), "all residual votes are paid once"
+    assert paid[0] > 0 and not any(paid[1:]), "all residual votes are charged once"
 
 
 def test_a_group_that_could_not_pay_a_query_stays_out_of_free_ones() -> None:
@@ -189,7 +189,7 @@ def test_a_group_that_could_not_pay_a_query_stays_out_of_free_ones() -> None:
 
 
 def test_a_teacher_that_takes_part_in_some_queries_is_charged_for_exactly_these() -> None:
-    """Also one that is silent because a member has left; a group counts as charged what the most of its members are."""
+    """This includes teachers that a withdrawal silenced; a group's charge is the largest of its members'."""
     whole = question(variant="vanishing")
     current = replace(whole, participation=public_participation(whole.plan, POINTS, "any public text"))
     assert current.participation is not None and 0 < current.participation.mean() < 1
@@ -221,7 +221,9 @@ def test_a_vote_with_some_teachers_ends_before_any_of_them_could_overspend() -> 
     after = current.state(vote(current)[-1].arrays)
     ended, paid = len(after.labels), current.spent(after)
     assert current.stop(after) == Stop.SHARE and (paid <= allowed).all()
-    assert (paid + label * drawn[:, ended] > allowed).any(), "the next query is too dear for one that takes part"
+    assert (paid + label * drawn[:, ended] > allowed).any(), (
+        "the next query is too expensive for a teacher that takes part"
+    )
 
 
 def test_different_questions_have_different_digests() -> None:

@@ -1,4 +1,4 @@
-"""The forecast of a vote of teachers against votes that teachers of other records really hold."""
+"""The forecast of a teachers' vote, compared with real votes of teachers on other records."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ LEARNER = learner_create("logistic_regression", {})
 
 
 def points(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Three classes that overlap."""
+    """Return three overlapping classes."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 3, count)
     return (np.eye(3)[labels] * 1.5 + rng.normal(0, 1, (count, 3))).astype(np.float32), labels
@@ -29,7 +29,7 @@ def planned(aggregator: Aggregator) -> Plan:
 
 
 def held(plan: Plan) -> float:
-    """Share of right ones among the labels that teachers of the private records release."""
+    """Return the share of correct labels among those that teachers of the private records release."""
     private, truth = points(1, TEACHERS * RECORDS)
     public, true = points(2, 500)
     counts = np.zeros((500, 3))
@@ -53,7 +53,7 @@ def test_the_forecast_comes_true(aggregator: Aggregator) -> None:
     assert forecast.low <= right <= forecast.high and forecast.value == pytest.approx(right, abs=0.08)
     assert bool(few_people([forecast], 3)) == (aggregator.deviation == 40.0)
     if plan.aggregator.deviation == 40.0:
-        assert forecast == forecast_votes(plan, LEARNER, 3, points=known, labels=labels), "looked at twice"
+        assert forecast == forecast_votes(plan, LEARNER, 3, points=known, labels=labels), "computed twice"
 
 
 def test_without_labels_it_says_what_it_assumes() -> None:
@@ -74,7 +74,7 @@ def test_an_aggregator_that_may_answer_nothing_has_no_forecast() -> None:
 
 @pytest.mark.parametrize("name", sorted(LEARNERS))
 def test_a_plan_is_looked_at_with_quicker_models(name: str) -> None:
-    """Six hundred images teach ten teachers thrice: none is a forest, a network, or learns of moved copies."""
+    """Six hundred images train ten teachers three times, without forests, networks or shifted copies."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 600)
     images = (rng.random((600, 12, 12)) + np.eye(3)[labels].repeat(4, axis=1)[:, :, None]).astype(np.float32)
@@ -84,4 +84,6 @@ def test_a_plan_is_looked_at_with_quicker_models(name: str) -> None:
     forecast = forecast_votes(plan, chosen, 3, points=images, labels=labels)
     assert forecast is not None and forecast.noiseless > 0.9
     assert ("faster models than the run" in str(forecast.rests_on)) == (name != "logistic_regression")
-    assert forecast.rests_on.values["records"] == 400, "of more than there are each would be drawn several times"
+    assert forecast.rests_on.values["records"] == 400, (
+        "with more teachers than points, each point would be drawn several times"
+    )

@@ -1,4 +1,4 @@
-"""Budgets into duplicates, weights and shares; teachers that learn from holders, and teachers that stay away."""
+"""From budgets to duplicates, weights and frequencies; assigning holders to teachers, and teachers that do not vote."""
 
 import itertools
 import math
@@ -25,13 +25,13 @@ budgets = st.lists(st.integers(1, 100).map(lambda tenths: tenths / 10), min_size
 
 
 def epsilon_of_gaussian(rho: float, delta: float) -> float:
-    """The classic conversion of the RDP curve ρ·α, minimised over all real orders."""
+    """Convert the RDP curve ρ·α in the classic way, minimised over all real orders."""
     best = minimize_scalar(lambda log: rho * (1 + math.exp(log)) - math.log(delta) / math.exp(log), (-5.0, 5.0))
     return float(best.fun)
 
 
 def labels_afforded(mu: list[int], holders: list[int], factors: tuple[int, ...]) -> Fraction:
-    """The square root of the number of labels, in units of σ: that of the group whose accounts end first."""
+    """Return the square root of the number of labels, in units of σ, of the group whose accounts run out first."""
     growth = Fraction(sum(n * f for n, f in zip(holders, factors, strict=True)), sum(holders))
     return min(Fraction(one, f) for one, f in zip(mu, factors, strict=True)) * growth
 
@@ -130,7 +130,7 @@ def test_holders_go_where_their_group_belongs_and_teachers_have_equal_parts(hold
         own = teachers_of[one]
         assert len(own) == plan.groups[index].factor
         assert plan.members(index)[own].all()
-        # exactly what the accounting takes for the most that a holder can move: both are rounded to the same grid
+        # exactly the accounting's limit of what a holder can move: both are rounded to the same grid
         assert weights[own].sum() == plan.groups[index].sensitivity
     sizes = np.bincount(teacher, minlength=plan.teachers)
     for index in range(len(plan.groups)):
@@ -149,7 +149,7 @@ def test_holders_that_are_left_out_are_learned_from_by_nobody() -> None:
 
 
 def test_parts_are_drawn_and_duplicates_of_different_holders_meet_different_teachers() -> None:
-    """Spread at random, not dealt in a row: no two teachers have nearly the same part. A seed repeats it."""
+    """They are spread at random, so no two teachers have nearly the same part. The same seed repeats it."""
     plan, groups = planned([20, 400], "upsampling", 10)
     first, again, other = (pate.assign(plan, groups, np.random.default_rng(seed)) for seed in (3, 3, 4))
     np.testing.assert_array_equal(first, again)
@@ -182,7 +182,7 @@ def plan_of(variant: str = "vanishing"):
 
 @st.composite
 def batches(draw):
-    """Costs of a batch for a participant, who took part, and which queries were answered."""
+    """Yield costs of a batch for a participant, who took part, and which queries were answered."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     teachers, queries, orders = draw(st.integers(1, 6)), draw(st.integers(0, 12)), 3
     costs = pate.QueryCosts(check=rng.random((queries, orders)), label=rng.random((queries, orders)))
@@ -242,7 +242,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 
 
 def test_a_small_group_is_copied_into_the_teachers_in_which_it_counts_most() -> None:
-    """Within its own promise: two teachers of the strictest group weigh more than one of the next."""
+    """Within their promise, two teachers of the strictest group have more weight than one of the next."""
     groups = [
         pate.PrivacyGroup("HIGH", 1.0, 100),
         pate.PrivacyGroup("AVERAGE", 2.0, 100),
@@ -274,7 +274,7 @@ def test_a_small_group_is_copied_into_the_teachers_in_which_it_counts_most() -> 
 
 @pytest.mark.parametrize("teachers", [24, 31, 100])
 def test_a_holder_of_three_times_the_weight_is_copied_three_times_whatever_the_grid_makes_of_it(teachers: int) -> None:
-    """With 24 teachers the weight rounded to the grid goes into the other 2.99998 times."""
+    """With 24 teachers, the weight rounded to the grid is 2.99998 times the other."""
     groups = [
         pate.PrivacyGroup("HIGH", 1.0, 3000),
         pate.PrivacyGroup("AVERAGE", 2.0, 2000),
@@ -308,4 +308,4 @@ def test_a_teacher_of_one_class_says_that_class(graph: PublicGraph) -> None:
     splits, learner = catalogue_load("digits"), learner_create("nearest_neighbour")
     mine = splits.private[:1]
     said = teacher_classes(learner, mine.x, mine.y, splits.public.x, graph, classes=10, seed=0)
-    assert (said == mine.y[0]).mean() > 0.9, "all that its record reaches"
+    assert (said == mine.y[0]).mean() > 0.9, "the whole promise of its records"

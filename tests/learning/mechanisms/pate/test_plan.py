@@ -1,4 +1,4 @@
-"""The plan of a run: what each variant makes of the groups, and what it says about it."""
+"""The plan of a run: what each variant does with the groups, and the plan's notes."""
 
 import dataclasses
 import math
@@ -82,7 +82,7 @@ def test_under_the_scheme_gdp_charges_reach_the_same_share_of_their_caps() -> No
 @pytest.mark.parametrize(("holders", "is_small"), [(1, True), (9, True), (10, False), (11, False)])
 @pytest.mark.parametrize("small_groups", ["merge", "leave_out"])
 def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_small: bool, small_groups: str) -> None:
-    """200 holders, 10 teachers, so 20 holders each; the shares leave one teacher for LOW, however small it is."""
+    """With 200 holders and 10 teachers, each has 20; the shares leave one teacher for LOW in any case."""
     groups = [
         PrivacyGroup("HIGH", 1.0, 45),
         PrivacyGroup("AVERAGE", 2.0, 155 - holders),
@@ -99,7 +99,7 @@ def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_s
     ending = "merged into AVERAGE." if merges else "left out."
     note = f"Group LOW has too few holders for one teacher ({holders}; about 20 are usual) and is {ending}"
     assert [str(each) for each in plan.notes if "for one teacher" in each] == [note] * is_small
-    # The strictest group has no stricter one to be merged into, and limits nobody else.
+    # The strictest group cannot be merged into a stricter one, and limits nobody else.
     groups = [
         PrivacyGroup("HIGH", 1.0, holders),
         PrivacyGroup("AVERAGE", 2.0, 45),

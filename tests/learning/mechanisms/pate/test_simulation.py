@@ -1,4 +1,4 @@
-"""Whole votes: nobody overspends, and the groups run out together."""
+"""Whole votes: nobody overspends, and the groups run out at the same time."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ from learning.mechanisms import pate
 from learning.mechanisms.pate.simulation import SimulatedVote
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=12)
-# few orders make a fast test, and a valid ε that more orders would lower
+# few orders make the test fast, and give a valid ε that more orders would lower
 pytestmark = pytest.mark.filterwarnings("ignore:the best order lies at an end")
 
 DELTA = 1e-6
@@ -64,7 +64,7 @@ def test_no_group_ever_overspends(variant, method, groups, scheme, aggregator, s
 @repeatable
 @given(groups=group_lists, seed=st.integers(0, 1000))
 def test_holder_by_holder_the_sum_of_gaussian_votes_stays_within_the_budget(variant, groups, seed) -> None:
-    """An independent account: each teacher's own votes, as plain Gaussian mechanisms, by the classic conversion."""
+    """As an independent account, each teacher's own votes are Gaussian mechanisms with the classic conversion."""
     aggregator = pate.ConfidentGNMax(sigma=12.0, sigma_threshold=20.0, threshold=14.0)
     plan = pate.make_plan(groups, variant=variant, teachers=20, aggregator=aggregator, delta=DELTA, precision=2)
     vote = vote_of(plan, groups, 200, seed, method="data_independent", conversion="classic")

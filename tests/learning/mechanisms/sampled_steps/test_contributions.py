@@ -1,4 +1,4 @@
-"""Contributions of holders: what they are, how long, and that nobody else's depend on a holder who goes."""
+"""Contributions of holders: their values and norms, and that nobody else's change if a holder leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def weights_of(network: nn.Module) -> np.ndarray:
 
 
 def some_holders(shape: tuple[int, ...], counts: list[int], seed: int = 1) -> OwnedRecords:
-    """Holders with these numbers of records, and identities with gaps."""
+    """Return holders with these numbers of records, and ids with gaps."""
     rng = np.random.default_rng(seed)
     holder = np.repeat(np.arange(len(counts)), counts)
     x = (rng.integers(-127, 128, size=(len(holder), *shape)) / 127).astype(np.float32)
@@ -44,14 +44,14 @@ def sums(name: str, holders: OwnedRecords, chosen: object = None, *, step: int =
 
 
 def one_gradient(name: str, x: np.ndarray, y: int) -> np.ndarray:
-    """By PyTorch's own differentiation, of one record, in float64."""
+    """Return the gradient of one record by PyTorch's own differentiation, in float64."""
     network = network_create(name, SHAPES[name], CLASSES).double()
     loss = nn.functional.cross_entropy(network(torch.tensor(x, dtype=torch.float64)[None]), torch.tensor([int(y)]))
     return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(network.parameters()))]).numpy()
 
 
 def close_to(found: np.ndarray, expected: np.ndarray, share: float) -> bool:
-    """Whether the distance is at most a share of the length."""
+    """Return whether the distance is at most a share of the length."""
     return np.linalg.norm(found - expected) <= share * np.linalg.norm(expected)
 
 
@@ -69,7 +69,7 @@ def test_a_sum_is_that_of_the_clipped_mean_gradients(name: str) -> None:
     expected = sum(expected_contribution(name, holders, one, list(range(counts[one]))) for one in chosen if counts[one])
     found = sums(name, holders, chosen)
     assert found.dtype == np.int64
-    assert close_to(found, expected, 0.1 if name == "cnn" else 0.02)  # some maxima of rounded maps lie elsewhere
+    assert close_to(found, expected, 0.1 if name == "cnn" else 0.02)  # some maxima of rounded maps are elsewhere
 
 
 def test_holder_with_many_records_contributes_others_in_the_next_step() -> None:
@@ -81,7 +81,7 @@ def test_holder_with_many_records_contributes_others_in_the_next_step() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_sum_without_a_holder_differs_by_their_contribution_alone(name: str) -> None:
-    """In floating point they would differ: with 203 columns the last bits of a product depend on its row."""
+    """In floating point they would differ: with 203 columns, a product's last bits depend on the row's position."""
     counts = [1] * 60 + [3, 40, 1, 100, 2] + [2] * 10
     holders = some_holders(SHAPES[name], counts, seed=4)
     broken = int(holders.first[17])
@@ -120,9 +120,10 @@ def test_whole_coordinates_are_scaled_first_and_values_beyond_one_count_as_one()
 @pytest.mark.parametrize("each", [1, 3])
 @pytest.mark.parametrize("name", SHAPES)
 def test_no_contribution_is_longer_than_its_norm(name: str, each: int) -> None:
-    """Exact, in whole units: norms of so few units that most numbers lie between 0 and 1 show any rounding up.
+    """Exact, in whole units: norms have so few units that most numbers are below 1, so rounding up would show.
 
-    Records of zeros have slopes alone in the first layer; larger weights make gradients long enough to be clipped.
+    Records of zeros have gradients only for the biases of the first layer; larger weights make gradients long enough to
+    be clipped.
     """
     holders, network = some_holders(SHAPES[name], [each] * 4), network_create(name, SHAPES[name], CLASSES)
     holders.x[: 2 * each] = 0

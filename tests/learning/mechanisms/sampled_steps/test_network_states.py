@@ -1,4 +1,4 @@
-"""Calibration of networks by what their chunks released, and its parts beside automatic differentiation."""
+"""Calibrating networks by the releases of their chunks, compared with automatic differentiation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ network_states = Lazy("learning.mechanisms.sampled_steps.network_states")
 
 
 def question_of(network: str, shape: tuple[int, ...]) -> SampledQuestion:
-    """A question of 200 steps of two classes; in each step a tenth of the people."""
+    """Return a question of 200 steps about two classes, with a tenth of the people in each step."""
     mechanism = SampledMechanism(np.array([0.1]), np.array([0.2]), 2.0, 0.2, PEOPLE / 10)
     return SampledQuestion(
         plan=SampledPlan(((mechanism, 200),), np.array([0.1]), 1e-7),
@@ -42,7 +42,7 @@ def question_of(network: str, shape: tuple[int, ...]) -> SampledQuestion:
 
 
 def people_like(shape: tuple[int, ...], number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points of whose classes nobody can say more than their first half tells."""
+    """Return points whose first half is all that says something about their classes."""
     rng = np.random.default_rng(seed)
     score = rng.normal(0, 1, number)
     flat = rng.uniform(-1, 1, (number, int(np.prod(shape)))) * 0.3
@@ -71,14 +71,14 @@ def test_a_network_of_clipped_steps_is_too_sure_before_and_calibrated_after(netw
     found = network_states.network_calibration(question, states, public, records=1.0)
     before = network_states.network_model(question, states[-1]).predict_proba(test)
     after = found.applied(before)
-    assert calibration(before, truth)[0].value > 0.15, "or there is nothing to calibrate"
+    assert calibration(before, truth)[0].value > 0.15, "otherwise there is nothing to calibrate"
     assert calibration(after, truth)[0].value < (0.035 if network == "linear" else 0.075)
     assert losses(after, truth).mean() < min(losses(before, truth).mean(), base_loss(truth, 2))
     assert area(after, truth).value == pytest.approx(area(before, truth).value)
 
 
 def test_releases_of_a_chunk_are_read_from_two_states() -> None:
-    """Weights and momentum before and after a chunk tell the sum of its gradients, whatever its steps were."""
+    """Weights and momentum before and after a chunk determine the sum of its gradients, for any steps."""
     question = question_of("mlp", (8,))
     rng, begin = np.random.default_rng(3), question.begin
     state = replace(begin, velocity=rng.normal(size=begin.weights.shape))
@@ -122,7 +122,7 @@ def test_a_run_without_a_step_is_left_as_it_is() -> None:
 
 
 def test_the_convolutional_network_has_the_layers_of_the_paper() -> None:
-    """Written with PyTorch's modules, whose maxima are those of our own layers."""
+    """It is written with PyTorch's modules, whose maxima equal those of our own layers."""
     for shape in ((28, 28), (16, 16), (20, 17, 3)):
         network = network_create("cnn", shape, 10, seed=2)
         images = torch.from_numpy(np.random.default_rng(2).random((3, *shape), np.float32))
@@ -158,7 +158,7 @@ if TYPE_CHECKING:
 
 SHAPES = {"linear": (203,), "mlp": (6,), "cnn": (17, 18, 2)}
 CLASSES, UNIT = 10, 1 / 127
-LossOf = Callable[[Any, Any], Any]  # scores and code to loss, tensors
+LossOf = Callable[[Any, Any], Any]  # scores and codes → loss, as tensors
 RecordGradients = Lazy("learning.mechanisms.sampled_steps.whole_gradients", "RecordGradients")
 
 
@@ -185,7 +185,7 @@ def written_out(gradients: RecordGradients, found: list[LayerGradients], record:
 
 
 def rounded(numbers: torch.Tensor, steps: int) -> torch.Tensor:
-    """To multiples of 1/steps, with the slope of what is not rounded."""
+    """Round to multiples of 1/steps, with the gradient of the unrounded value."""
     return numbers + ((steps * numbers).round() / steps - numbers).detach()
 
 
@@ -194,7 +194,7 @@ def class_loss(scores: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
 
 
 def number_loss(scores: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
-    """docs/outcomes.md: the second score follows how far the first, held fixed, is off."""
+    """Return the loss in docs/outcomes.md: the second score estimates the error of the first, which is fixed."""
     off = scores[0, 0] - (code / 2**20 - 0.5)
     return off**2 / 2 + (scores[0, 1] - off.detach().abs()) ** 2 / 2
 
@@ -205,7 +205,7 @@ def labels_loss(scores: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
 
 
 def times_loss(scores: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
-    """Minus the log likelihood of the person-periods."""
+    """Return minus the log likelihood of the person-periods."""
     loss, time, event = TIMES.loss, float(code // 2) / 2**20, bool(code % 2)
     logits = torch.tensor(loss.offsets) + scores[0] @ torch.tensor(loss.shapes, dtype=torch.float64).T
     total, start = torch.zeros(()), 0.0
@@ -227,7 +227,7 @@ LOSSES: list[tuple[Outcome, LossOf, int]] = [
 
 
 def one_gradient(network: nn.Module, record: torch.Tensor, label: torch.Tensor, loss_of: LossOf) -> np.ndarray:
-    """By PyTorch's own differentiation, in float64; activations are rounded, which decides about maxima."""
+    """Compute by PyTorch's own differentiation in float64; rounding the activations decides about maxima."""
     x = record.double()[None] / 127
     *hidden, output = network.double().children()
     if isinstance(hidden[0] if hidden else output, nn.Conv2d):
@@ -293,7 +293,7 @@ def test_a_gradient_is_the_same_wherever_its_record_stands(name: str, stretch: f
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_sums_are_exact(name: str) -> None:
-    """Against whole numbers of 64 bits, at the largest inputs."""
+    """Compared with 64-bit integers, at the largest inputs."""
     shape = SHAPES[name]
     gradients = of_each(network_create(name, shape, CLASSES), shape, 20.0)
     x, y = some_records(shape, 8)

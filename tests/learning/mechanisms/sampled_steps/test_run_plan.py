@@ -1,4 +1,4 @@
-"""Plans of sampled runs: rates and norms that spend every group's own promise, baselines, charges, notes."""
+"""Plans of sampled runs: rates and norms that spend every group's promise, baselines, charges, notes."""
 
 import json
 from functools import partial
@@ -39,7 +39,7 @@ exhaustive = pytest.mark.exhaustive
     ],
 )
 def test_every_promise_is_spent_at_the_same_mean_rate_and_norm(epsilons: list, sizes: list, run: dict) -> None:
-    """By our own costs, and those of sampling by dp-accounting's accountant on its own grid."""
+    """Checked by our costs, and by dp-accounting's accountant of sampling on its own grid."""
     sigma, rates = sample_rates(epsilons, sizes, **run)
     assert np.average(rates, weights=sizes) == pytest.approx(run["rate"], rel=1e-9)
     for epsilon, rate in set(zip(epsilons, rates.tolist(), strict=True)):
@@ -55,7 +55,7 @@ def test_every_promise_is_spent_at_the_same_mean_rate_and_norm(epsilons: list, s
 
 
 def test_promises_are_spent_by_a_convolution_written_from_the_definition() -> None:
-    """δ from below, without dp-accounting: hardly less than promised at ε, in one direction or the other."""
+    """δ from below, without dp-accounting, is only slightly less than promised at ε, in one direction or the other."""
     epsilons, run = [0.5, 1.5], {"delta": 1e-5, "steps": 10, "rate": 0.1}
     sigma, rates = sample_rates(epsilons, [2, 1], **run)
     for epsilon, rate in zip(epsilons, rates.tolist(), strict=True):
@@ -67,7 +67,7 @@ def test_promises_are_spent_by_a_convolution_written_from_the_definition() -> No
 
 @pytest.mark.parametrize(("sigma", "epsilon"), [(3.42529, 0.917), pytest.param(1.032, 4.678, marks=exhaustive)])
 def test_noise_of_the_published_runs(sigma: float, epsilon: float) -> None:
-    """The cost of the published noise by the loss distribution asks for that noise."""
+    """The cost of the published noise by the loss distribution requires that noise."""
     found, rates = sample_rates([epsilon], [1], **MNIST)
     assert found == pytest.approx(sigma, rel=1.5e-3)
     assert rates == pytest.approx([MNIST["rate"]])
@@ -96,11 +96,11 @@ def test_each_group_spends_what_the_baseline_says(baseline, reached: list[int]) 
     for mechanism, steps in phases:
         assert mechanism.rates @ sizes == pytest.approx(50) == mechanism.expected
         for group in np.flatnonzero(mechanism.rates):
-            assert spent[group] == 0, "a group is in one phase alone: nothing has to be added up"
+            assert spent[group] == 0, "each group is in one phase only, so nothing is composed"
             spent[group] = sampled_gaussian_epsilon(mechanism.rates[group], mechanism.noise_multiplier, steps, 1e-5)
     np.testing.assert_allclose(spent, reached, rtol=0.01)
     assert (spent <= epsilons).all()
-    if baseline is group_after_group:  # the strictest first, each as long as its size says
+    if baseline is group_after_group:  # the strictest first, each in proportion to its size
         assert [(int(np.argmax(mechanism.rates)), steps) for mechanism, steps in phases] == [(1, 40), (0, 60), (2, 100)]
     if baseline is standard:
         ((mechanism, steps),) = non_private(sizes, steps=200, rate=0.05, clip_norm=0.2)

@@ -1,4 +1,4 @@
-"""Steps over Poisson samples: what a step does, chunks, chance."""
+"""Steps over Poisson samples: a single step, chunks, randomness."""
 
 from dataclasses import replace
 from functools import cache
@@ -38,7 +38,7 @@ def chunk(state: SampledSteps, holders: OwnedRecords, steps: int, noise: object,
 
 
 def test_a_step_is_the_noisy_sum_over_the_public_size() -> None:
-    """Written out once more with the same draws."""
+    """Computed again with the same draws."""
     holders, group = digits(200), np.arange(200) % 2
     state = chunk(SampledSteps.start(network()), holders, 2, SimulationNoise(5), SimulationSampling(6))
     noise, sampling, gradients = SimulationNoise(5), SimulationSampling(6), Gradients(network(), SHAPE)
@@ -56,7 +56,7 @@ def test_a_step_is_the_noisy_sum_over_the_public_size() -> None:
 
 @pytest.mark.statistical
 def test_noise_has_the_scale_that_was_planned_and_is_drawn_again() -> None:
-    """With nobody drawn, what is left is noise alone."""
+    """If nobody is drawn, only noise remains."""
     start, idle = SampledSteps.start(network()), replace(MECHANISM, rates=np.zeros(2))
     before = start.weights.copy()
     changes = []
@@ -111,7 +111,7 @@ def test_everybody_is_drawn_at_their_own_rate_and_independently(sampling: System
 
 
 def test_a_rate_decides_to_its_last_bit_and_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random bits below a rate include, those at it do not; 1.5 of 2^64 is a rate of 1 of 2^64."""
+    """Random bits below a rate include a person, and those at the rate do not; 1.5 of 2^64 becomes 1 of 2^64."""
 
     def chosen(rates: np.ndarray, firsts: list[int], rest: list[int]) -> list[int]:
         bits = iter([np.array(firsts, np.uint16).tobytes(), (np.array(rest, np.uint64) << np.uint64(16)).tobytes()])

@@ -28,7 +28,7 @@ def begin(steps: int = 4, **chosen) -> Descent:
 
 
 def some_records(count: int, classes: int, seed: int = 0):
-    """Coordinates and classes that follow, with chance, from a linear model."""
+    """Return coordinates and classes drawn from a linear model."""
     rng = np.random.default_rng(seed)
     points = np.clip(np.rint(rng.normal(0, 40, (count, 4))), -127, 127).astype(np.int8)
     truth = rng.normal(0, 0.03, (4, classes))
@@ -42,7 +42,7 @@ def test_a_step_is_newtons_with_the_curvature_of_the_public_points() -> None:
     gradient = np.array([[3.0, -1.0], [1.0, 1.0], [2.0, 0.0]])
     after = state.after(np.rint(gradient * 50 * CLIP_STEPS / 0.5))  # people are 50
     features = np.hstack([PUBLIC, np.full((4, 1), INTERCEPT)]) / 50
-    curved = features.T @ features / 4 * 0.5  # of two classes as likely: 2 p (1 - p)
+    curved = features.T @ features / 4 * 0.5  # for two equally likely classes: 2 p (1 - p)
     ridge = state.plan.largest_ridge
     assert ridge == pytest.approx(20 * state.plan.sigma * 0.5 / 50)
     curved += np.diag([ridge, ridge, ridge * min(1, ridge / curved[2, 2])])
@@ -53,9 +53,9 @@ def test_a_step_is_newtons_with_the_curvature_of_the_public_points() -> None:
 
 @pytest.mark.parametrize(("true", "people", "noises"), [(3.0, 1000.0, 10.0), (0.0, 1000.0, 320.0), (0.0, 100.0, 20.0)])
 def test_the_first_steps_say_how_large_the_ridge_is(true: float, people: float, noises: float) -> None:
-    """Sums as people with these weights release them where the loss is quadratic, at ten dimensions of one length.
+    """Sums that people with these weights release if the loss is quadratic, in ten dimensions of the same length.
 
-    Few people cannot tell small weights from none, so that their descent goes on.
+    Few people cannot distinguish small weights from none, so their descent is not restarted.
     """
     rng, public = np.random.default_rng(0), 50 * np.vstack([np.eye(10), -np.eye(10)]).astype(np.int64)
     plan = plan_steps([PlannedLevel("ALL", 4.0, people)], dimensions=10, n_classes=2, share=1.0)
@@ -144,14 +144,14 @@ def test_no_eigenvalue_of_the_hessian_is_above_the_bound(classes: int) -> None:
     for p, most in zip(probabilities, curvature_bounds(probabilities), strict=True):
         matrix = np.diag(p) - np.outer(p, p)
         assert np.linalg.eigvalsh(np.diag(most) - matrix).min() > -1e-12
-        assert most.max() <= 0.5, "no more than Böhning's bound"
+        assert most.max() <= 0.5, "at most Böhning's bound"
         if classes == 2:
-            assert matrix @ [1, -1] == pytest.approx(most * [1, -1]), "of two classes it is exact"
-    assert np.linalg.eigvalsh(0.5 * bound - exact).min() < 0, "half of it would be no bound"
+            assert matrix @ [1, -1] == pytest.approx(most * [1, -1]), "exact for two classes"
+    assert np.linalg.eigvalsh(0.5 * bound - exact).min() < 0, "half of it would not be a bound"
 
 
 def test_noise_that_drowns_everything_moves_nothing_out_of_reach() -> None:
-    """With a handful of people, and a model that is sure of every public point, steps stay finite."""
+    """With few people, and a model that is certain about every public point, steps stay finite."""
     rng, plan = np.random.default_rng(0), begin(20, sigma=300.0).plan
     state = Descent.begin(replace(plan, people=5.0), PUBLIC, 2)
     for _ in range(20):
@@ -191,7 +191,7 @@ def test_a_planned_round_learns_what_can_be_learned() -> None:
     assert (accounts.spent <= caps).all()
     model = state.model(fitted)
     right = (model.predict(points[:500]) == truth[:500]).mean()
-    best = (points[:500].argmax(axis=1) == truth[:500]).mean()  # Bayes' rule: the nearest of three middles
+    best = (points[:500].argmax(axis=1) == truth[:500]).mean()  # Bayes' rule: the nearest of three centres
     assert right > best - 0.02 and best > 0.9
     again = LinearModel.from_bytes(model.to_bytes())
     assert (again.predict_proba(points[:20]) == model.predict_proba(points[:20])).all()
@@ -262,7 +262,7 @@ def test_the_ridge_grows_with_the_classes_and_where_people_are_weak(people, clas
 
 def test_weaker_people_have_fewer_thresholds_and_magnify_less() -> None:
     strong, weak = (Steps().placed(RECORDS, strength).space(RECORDS) for strength in (9000.0, 240.0))
-    assert strong.name == weak.name == "evened", "there are no interactions of columns of one or two values"
+    assert strong.name == weak.name == "evened", "columns of one or two values have no interactions"
     numbers = np.arange(6.0).reshape(3, 2)
     assert Steps().placed(numbers, 9000.0).space(numbers) == Interactions(together=750, floor=0.1)
     assert Steps().placed(numbers, 9000.0, interactions=False).space(numbers) == strong

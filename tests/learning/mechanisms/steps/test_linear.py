@@ -1,4 +1,4 @@
-"""Contributions to a step: right, bounded, charged by what they are, and of their own holder alone."""
+"""Contributions to a step are correct, bounded, charged by their norm, and independent of other holders."""
 
 import tracemalloc
 from fractions import Fraction
@@ -24,7 +24,7 @@ SIGMA = 10.0
 
 
 def some_records(counts, seed: int = 0, dimensions: int = DIMENSIONS) -> OwnedRecords:
-    """Holders with `counts` records each, of random coordinates and classes."""
+    """Return holders with `counts` records each, with random coordinates and classes."""
     rng, total = np.random.default_rng(seed), int(np.sum(counts))
     coordinates = rng.integers(-127, 128, (total, dimensions)).astype(np.int8)
     holder = np.repeat(np.arange(len(counts)), counts)
@@ -32,14 +32,14 @@ def some_records(counts, seed: int = 0, dimensions: int = DIMENSIONS) -> OwnedRe
 
 
 def only(records: OwnedRecords, kept: np.ndarray) -> OwnedRecords:
-    """The same records, of these holders alone, numbered anew."""
+    """Return the records of these holders only, renumbered."""
     mine = np.isin(records.holder, kept)
     numbers = np.searchsorted(kept, records.holder[mine])
     return owned_records(records.x[mine], records.y[mine], numbers, records.identity[kept])
 
 
 def plain_gradient(coordinates, labels, weights) -> np.ndarray:
-    """The mean gradient of the cross entropy over one holder's records, in floating point."""
+    """Compute the mean gradient of the cross entropy over one holder's records, in floating point."""
     features = np.hstack([coordinates.astype(float), np.full((len(coordinates), 1), float(INTERCEPT))])
     logits = features @ weights
     probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -49,7 +49,7 @@ def plain_gradient(coordinates, labels, weights) -> np.ndarray:
 
 
 def plain_contribution(gradient: np.ndarray, clip_norm: float, weight: float = 1.0) -> np.ndarray:
-    """The gradient, clipped and weighted, in steps."""
+    """Return the clipped and weighted gradient, in units."""
     return gradient * (weight * min(1.0, clip_norm / np.linalg.norm(gradient)) * CLIP_STEPS / clip_norm)
 
 
@@ -91,7 +91,7 @@ def test_sums_and_charges_are_those_of_a_loop_over_holders(clip_norm: float) -> 
 
 @pytest.mark.parametrize("each", [1, 3])
 def test_rounding_makes_no_contribution_longer_than_its_share_of_the_clip(each: int) -> None:
-    """In exact fractions; a small share leaves so few steps that rounding each of them up would show."""
+    """In exact fractions; a small share has so few units that rounding each number up would show."""
     records = some_records([each] * 40)
     for share in np.geomspace(2.0**-17, 1, 30):
         (_, charged), _ = sums_of(records, clip_norm=5.0, shares=share)
@@ -141,7 +141,7 @@ def test_shards_add_up_and_blocks_change_no_bit(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_records_of_one_holder_fill_no_memory_but_a_block() -> None:
-    """As numbers of eight bytes they would take 80 MB, and calculations with them several times that."""
+    """As numbers of eight bytes they would take 80 MB, and calculations several times that."""
     records = some_records([100_000, 1], dimensions=99)
     weights = np.random.default_rng(1).normal(0, 0.004, (100, CLASSES))
     tracemalloc.start()

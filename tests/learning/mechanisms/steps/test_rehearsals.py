@@ -1,4 +1,4 @@
-"""Forecasts of steps, and adjustment of models to their noise: what is true comes out, however loud it was."""
+"""Forecasts of steps, and adjusting models to their noise, which recovers true scores at any noise."""
 
 from functools import cache
 
@@ -23,7 +23,7 @@ PEOPLE, DIMENSIONS = 1500, 12
 
 
 def truth(target: Target, x: Floats) -> Floats:
-    """Scores that are true of people."""
+    """Return people's true scores."""
     if isinstance(target, Numbers):
         return np.stack([x[:, 0] / 6, 0.06 + 0.015 * x[:, 1].clip(-3, 3)], axis=1)
     return np.stack([0.8 * x[:, 0] - 0.4, 0.4 * x[:, 1]], axis=1)
@@ -31,7 +31,7 @@ def truth(target: Target, x: Floats) -> Floats:
 
 @cache
 def learned(kind: str, cap: float) -> tuple[Target, Descent, Floats, Floats]:
-    """The descent, and of others than its people the true and the learned scores."""
+    """Return the descent, and the true and learned scores of other people."""
     target = next(each for each in TARGETS if each.kind == kind)
     rng = np.random.default_rng(11)
     x = np.rint(rng.normal(0, 30, (3 * PEOPLE, DIMENSIONS)).clip(-127, 127)).astype(np.int8)
@@ -83,7 +83,7 @@ def test_probabilities_and_survival_are_nearer_to_the_truth(kind: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda each: each.kind)
 def test_a_forecast_is_what_comes_of_other_people(target: Target) -> None:
-    """Points that nobody learned from, with true targets, tell what the model of the same plan is worth."""
+    """The actual result is measured on points that were not used for learning, with true targets."""
     _target, state, true, found = learned(target.kind, 0.3)
     rng = np.random.default_rng(13)
     x = np.rint(rng.normal(0, 30, (1500, DIMENSIONS)).clip(-127, 127)).astype(np.int8)
@@ -122,7 +122,7 @@ def test_a_forecast_from_labels_is_near_the_outcome() -> None:
 
 
 def test_a_forecast_of_two_classes_has_the_area_of_what_comes() -> None:
-    """One class is rare: naming the other is right as often as the model, and ranks nobody."""
+    """One class is rare: always predicting the other is right as often as the model, but ranks nobody."""
     from sklearn.metrics import roc_auc_score
 
     rng, cap = np.random.default_rng(5), 0.01
