@@ -57,7 +57,7 @@ class StudyAdmin(admin.ModelAdmin):
 
 @admin.register(Membership)
 class MembershipAdmin(ReadOnlyAdmin):
-    """Admin of roles, read-only: they change on a study's *People* page, which superusers can also open."""
+    """Read-only admin of roles. They are changed on a study's *People* page, which superusers can also open."""
 
     list_display = ("user", "role", "study")
     list_filter = ("study", "role")
@@ -82,7 +82,7 @@ class AccountChangeAdmin(ReadOnlyAdmin):
 
 
 class DataHolderForm(forms.ModelForm):
-    """Form of a data holder. It normalises the pseudonym in the same way as everywhere else."""
+    """Form for a data holder, which normalises the pseudonym as everywhere else."""
 
     def clean_pseudonym(self) -> str:
         name: str = self.cleaned_data["pseudonym"]
@@ -93,7 +93,10 @@ class DataHolderForm(forms.ModelForm):
 
 @admin.register(DataHolder)
 class DataHolderAdmin(RecordedAdmin, FilteredAsListed):
-    """Admin of data holders, without deletion, because a check for related rows would reveal a holder's choice."""
+    """Admin of data holders.
+
+    Deletion is disabled, because the check for related rows would reveal a holder's choice.
+    """
 
     form = DataHolderForm
     list_display = ("pseudonym", "study", "user")
@@ -130,8 +133,8 @@ class EpsilonPolicyApprovalAdmin(ReadOnlyAdmin):
 class ConsentEventAdmin(FilteredAsListed, ReadOnlyAdmin):
     """Admin of consent events without the holder, because every look-up of a person's choice has to be logged.
 
-    Fields that would identify the holder are left out as well: the user who recorded the event (often the holder), and
-    hashes, which would allow guesses to be tested.
+    It also omits the fields that would identify the holder: the user who recorded the event (often the holder), and
+    hashes, against which guesses could be tested.
     """
 
     list_display = ("study", "sequence", "kind", "level", "recorded_at", "channel")

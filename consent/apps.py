@@ -24,6 +24,6 @@ class ConsentConfig(AppConfig):
         def deleted(instance: Any, **_: object) -> None:
             account_deletion_record(instance)
 
-        # Signals cover all ways to create or delete accounts: Django's commands, its admin, single sign-on.
+        # Signals catch every way to create or delete accounts: Django's commands, its admin, single sign-on.
         post_save.connect(added, sender=get_user_model(), weak=False, dispatch_uid="account added")
         pre_delete.connect(deleted, sender=get_user_model(), weak=False, dispatch_uid="account deleted")

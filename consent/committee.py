@@ -18,20 +18,20 @@ from consent.selectors import (
     policy_in_force,
 )
 
-#: Number of decisions that the page lists; the change log and the exports contain all of them.
+#: Number of decisions shown on the page; the change log and the exports contain all of them.
 _LATEST = 30
 
 
 @dataclass(frozen=True)
 class WaitingProposal:
-    """Proposal that is waiting, with the approvals it has so far."""
+    """Proposal that is waiting for approval, with the approvals it has so far."""
 
     proposal: EpsilonPolicy | ConsentFormProposal
     given: int
 
     @property
     def answer_by(self) -> date | None:
-        """Return the last day on which to answer."""
+        """Return the deadline for an answer."""
         return answer_deadline(self.proposal)
 
     @property
@@ -49,7 +49,7 @@ class Deadline:
 
 @dataclass(frozen=True)
 class CommitteeAct:
-    """Entry of the history: the act, its time, the person, and what they wrote."""
+    """Entry of the history: an act with its time, the person who acted, and what they wrote."""
 
     at: datetime
     by: str
@@ -87,7 +87,7 @@ class CommitteeState:
 def committee_state(study: Study) -> CommitteeState:
     """Return the current state of ``study``."""
     policy, form = policy_in_force(study), consent_form_in_force(study)
-    # Users are not joined, because a join would leave out acts of accounts that have since been deleted.
+    # No join with users, because it would omit acts of accounts that have since been deleted.
     remarks = list(Remark.chain(study.pk).select_related("policy", "form").prefetch_related("made_by"))
     conflicts = list(ConflictOfInterest.chain(study.pk).prefetch_related("user"))
     waiting: list[EpsilonPolicy | ConsentFormProposal] = [*policies_waiting(study), *forms_waiting(study)]

@@ -107,8 +107,8 @@ def options(policy: EpsilonPolicy, delta: float, last: LastPromise | None = None
 class DecisionForm(forms.Form):
     """Form for a holder's answer to ``consent_form`` under ``policy``; ``changed`` if they answered earlier versions.
 
-    ``delta`` is their study's δ; ``last`` is the promise of their last consent, if they gave one. ``promise`` is the
-    description of that promise on the answered page, and ``weaker`` is their separate agreement to a weaker promise.
+    ``delta`` is their study's δ; ``last`` is the promise of their last consent, if they gave one. ``promise`` describes
+    that promise as shown on the answered page, and ``weaker`` is their separate agreement to a weaker promise.
     """
 
     form_version = forms.IntegerField(widget=forms.HiddenInput)

@@ -60,7 +60,7 @@ def languages_check(codes: Any) -> None:
     """Validate a study's list of language codes.
 
     Raises:
-        ValidationError: an unknown code, or the site's first language is not in the list.
+        ValidationError: a code is unknown, or the site's first language is missing from the list.
     """
     unknown = [
         code

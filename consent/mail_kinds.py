@@ -60,7 +60,7 @@ def _checkpoint(mail: Mail) -> dict[str, Any] | None:
 
 
 def _news(mail: Mail) -> dict[str, Any] | None:
-    """Return the newest results; None if the reader or the result has since been withdrawn."""
+    """Return the context of an email about results; None if its reader gets no news or the result was withdrawn."""
     news = News.objects.filter(pk=mail.about).first()
     if news is None or mail.study is None:
         return None
@@ -73,7 +73,7 @@ def _news(mail: Mail) -> dict[str, Any] | None:
 
 
 def _later(mail: Mail) -> dict[str, Any] | None:
-    """Return None if the study is closed, or if the person has decided since asking for the reminder."""
+    """Return the context of a reminder; None if the study is closed or the person has decided since requesting it."""
     holder = mail_holders(mail).first()
     if holder is None or mail.study is None or mail.study.is_closed:
         return None

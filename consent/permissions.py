@@ -12,8 +12,8 @@ depend on the person who assigned it.
 
 Deciders (operators, the ethics committee, researchers) see only releases and acts of staff, and nothing that depends
 exactly on one person's acts (condition 1 of the guarantee). Exact numbers of people, and lists that name them, are for
-data stewards, who need them for their work, and for auditors, who make no decisions. This module has the only list of a
-study's public chains; chains that are not on the list are not public.
+data stewards, who need them for their work, and for auditors, who make no decisions. Only the chains listed in this
+module are public.
 """
 
 from collections.abc import Callable, Iterable
@@ -191,7 +191,7 @@ def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) 
 
     A superuser who works in the study may give roles without a second person, but not take any away, as long as all
     people who could confirm the change got their account or role from this superuser. So the superuser can appoint an
-    operator and leave. People whose account the superuser edited, closed or demoted still count.
+    operator and leave. Editing, closing or demoting an account does not exclude its owner from these people.
     """
     if user is None or study.rehearsal:
         return True

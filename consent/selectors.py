@@ -62,7 +62,7 @@ def consent_form_languages(study: Study) -> list[str]:
 
 
 def policies_approved(study: Study) -> QuerySet[Any]:
-    """Return approved policies by date; ``is_replaced`` if a newer policy is in force from that date or earlier.
+    """Return approved policies by date; ``is_replaced`` if a newer policy takes effect on the same date or earlier.
 
     A replaced policy never takes effect, because the committee's latest decision applies.
     """
@@ -76,7 +76,7 @@ def policies_approved(study: Study) -> QuerySet[Any]:
 
 
 def policies_in_force(study: Study, at: datetime | None = None) -> QuerySet[EpsilonPolicy]:
-    """Return the approved policies that took effect by ``at`` (default: now), the current one last."""
+    """Return the approved policies in effect at ``at`` (default: now) or earlier, the current one last."""
     return policies_approved(study).filter(is_replaced=False, approval__effective_from__lte=at or timezone.now())
 
 
@@ -325,7 +325,7 @@ class Snapshot:
 
 
 def _last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
-    """Return each holder's last event by ``at``, with one index lookup per event, regardless of the query planner."""
+    """Return each holder's last event up to ``at``, with exactly one index lookup per event."""
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at).order_by()
     later = ConsentEvent.objects.filter(
         holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"), recorded_at__lte=at
@@ -334,9 +334,9 @@ def _last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
 
 
 def last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
-    """Return each holder's last event by ``at``, for all holders at once. PostgreSQL scans one index.
+    """Return each holder's last event up to ``at``, for all holders at once. PostgreSQL scans one index.
 
-    Read the whole result, because a filter would drop events rather than holders.
+    Do not filter the result, because a filter would apply to events before the last one is chosen.
     """
     if not connection.features.can_distinct_on_fields:
         return _last_events(study, at)
@@ -362,7 +362,7 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
         among: (A,) holder ids to which the snapshot is restricted; fast for up to ``FEW_HOLDERS``.
 
     Returns:
-        A snapshot that takes 17 bytes per holder, regardless of their history.
+        The snapshot, which takes 17 bytes per holder, regardless of their history.
     """
     few = among is not None and len(among) <= FEW_HOLDERS
     if at is not None or few:
@@ -439,7 +439,7 @@ def consent_state(study: Study, at: datetime | None = None) -> Hashable:
 
 
 def _lapse_state(study: Study, at: datetime) -> tuple[int, ...]:
-    """Return the state that determines the lapses of consents given earlier."""
+    """Return the state that determines which earlier consents have lapsed."""
     circumstances = Circumstance.objects.filter(study=study, recorded_at__lte=at)
     return (
         required_form_version(study, at),
@@ -587,7 +587,7 @@ def is_weakened_without_agreement(event: ConsentEvent, before: ConsentEvent, rul
 
     Args:
         before: the holder's previous consent.
-        rule: the current rule of their study.
+        rule: the study's current rule for ε.
     """
     promised = rule.epsilon_at(before, max(event.recorded_at, before.recorded_at))
     return rule.epsilon_at(event, event.recorded_at) > promised and event.epsilon_before != promised

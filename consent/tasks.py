@@ -23,7 +23,7 @@ def addresses_sweep(*_: object, **__: object) -> None:
 
 @shared_task
 def checkpoints_make(*_: object, **__: object) -> None:
-    """Create the day's checkpoint if the private key is available; store data for proofs under the last checkpoint."""
+    """Create the day's checkpoint if the private key is available, and store the data for proofs under the last one."""
     if settings.CHECKPOINT_KEY_FILE:
         checkpoints.checkpoint_make(key=checkpoints.signing_key())
     checkpoints.checkpoint_state_store()

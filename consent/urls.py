@@ -27,7 +27,7 @@ study_patterns = [
     path("export/", records.export, name="export"),
 ]
 
-#: By invitation, without an account. Their names have no namespace.
+#: Pages for people with an invitation, without an account. Their names have no namespace.
 joining_patterns = [
     path("", joining.join, name="join"),
     path("leave/", joining.leave, name="leave"),

@@ -21,7 +21,7 @@ from consent.services.accounts import account_change_record, permission_changes_
 
 
 class ForSuperusers(admin.ModelAdmin):
-    """Admin of tables that other staff may view but only superusers can change."""
+    """Admin of tables that other staff can view but only superusers can change."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.is_superuser
@@ -34,7 +34,7 @@ class ForSuperusers(admin.ModelAdmin):
 
 
 class SuperusersOnly(ForSuperusers):
-    """Admin of tables that only superusers may view."""
+    """Admin of tables that only superusers can view."""
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.is_superuser

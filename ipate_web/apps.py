@@ -65,7 +65,7 @@ def key_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
 
 
 def encoding_check(app_configs: Any, databases: Iterable[str] | None = None, **_: object) -> Iterable[CheckMessage]:
-    """Check the database's encoding for ``ipate migrate``; otherwise, the first German word or ε would fail later."""
+    """Check the database's encoding for ``ipate migrate``, because not every encoding has German letters and ε."""
     for alias in databases or ():
         if connections[alias].vendor == "postgresql":
             with connections[alias].cursor() as cursor:

@@ -27,7 +27,7 @@ from common.transparency import public_check
 
 T = TypeVar("T")
 
-#: Minimum number of characters of a secret key; `openssl rand -hex 32` makes more.
+#: Minimum number of characters of a secret key; `openssl rand -hex 32` produces more.
 KEY_LENGTH = 32
 
 
@@ -43,7 +43,7 @@ def read(name: str, kind: Kind[T], *, default: T) -> T:
     """Return the environment variable ``name``, or ``default`` if it is empty or unset.
 
     Raises:
-        ImproperlyConfigured: the value is not of this kind; the message does not repeat it.
+        ImproperlyConfigured: the value is of another kind; the message does not repeat it.
     """
     text = os.environ.get(name, "").strip()
     if not text:
@@ -87,7 +87,7 @@ def read_key(name: str) -> str:
 
 
 def file_of(suffixes: Collection[str]) -> Kind[str]:
-    """Return the kind for the path of an existing file with one of ``suffixes``."""
+    """Return the kind of variables whose value is the path of an existing file with one of ``suffixes``."""
 
     def parse(text: str) -> str:
         if not Path(text).is_file() or Path(text).suffix not in suffixes:
@@ -112,7 +112,7 @@ def all_or_none(values: dict[str, object]) -> None:
 
 
 def one_of(allowed: Collection[str], wanted: str = "") -> Kind[str]:
-    """Return the kind for one of the ``allowed`` words."""
+    """Return the kind of variables whose value is one of the ``allowed`` words."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -123,7 +123,7 @@ def one_of(allowed: Collection[str], wanted: str = "") -> Kind[str]:
 
 
 def address(*schemes: str, wanted: str) -> Kind[str]:
-    """Return the kind for a URL with one of ``schemes``."""
+    """Return the kind of variables whose value is a URL with one of ``schemes``."""
 
     def parse(text: str) -> str:
         if urlsplit(text).scheme not in schemes:

@@ -126,7 +126,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Return 200 if all parts that the site needs respond, otherwise 503 with the parts that do not, but no reasons.
+    """Return 200 if all parts that the site needs respond, otherwise 503 and the parts that do not, without reasons.
 
     Other problems are listed but do not change the status, because taking the site out of rotation would also prevent
     withdrawals and erasures, which holders need most when something is wrong.
@@ -154,7 +154,7 @@ COUNTED = (
     *("api:aggregators", "api:learners", "api:methods", "api:model", "api:representations", "api:run", "api:schema"),
     *("api:students", "api:studies", "api:study-datasets", "api:study-encoders"),
 )
-#: The view name for all other requests, counted if the site failed.
+#: View name for all other requests, which are counted only if the site failed.
 OTHER = "other"
 #: Exceptions with which a page refuses a request; they are not failures of the site.
 _REFUSALS = ("Http404", "PermissionDenied")
@@ -324,7 +324,7 @@ class _Dropped:
 
 
 class RequestMetrics(Metrics):
-    """The metrics of django-prometheus that are kept. Its other metrics exist but have no values."""
+    """Metrics of django-prometheus that the site uses. All other metrics exist but have no values."""
 
     def register_metric(
         self, metric_cls: type, name: str, documentation: str, labelnames: Any = (), **kwargs: Any

@@ -31,7 +31,7 @@ class Installation:
         folder: Its database, files and logs.
         port: Port of its pages.
         address: URL at which others reach its pages.
-        within: First words of every command run in the installation.
+        within: Prefix of every command run in the installation.
         variables: Environment variables in addition to the common ones.
     """
 
@@ -44,7 +44,7 @@ class Installation:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables of all its processes, without those of this process's own installation."""
+        """Environment variables for the installation's processes, without those of the installation that starts it."""
         return {
             "IPATE_VAR_DIR": str(self.folder),
             "IPATE_SITE_URL": self.address,

@@ -61,7 +61,7 @@ class FilterForm(forms.Form):
 
     @property
     def narrows(self) -> bool:
-        """Whether the form may leave some rows out."""
+        """Whether a filter is set, so that the list may omit rows."""
         return bool(self.chosen().keys() - _LAYOUT)
 
     @property
@@ -168,7 +168,7 @@ class Column:
         is_minor: Whether small screens hide it.
         is_silent: Whether only screen readers get the column's heading; files omit the column.
         is_head: Whether its cells are the row headings.
-        is_for: Function that returns whether a reader gets it.
+        is_for: Function that returns whether a reader gets the column.
     """
 
     name: str
@@ -235,7 +235,7 @@ def newest_or_oldest(name: str, field: str) -> dict[str, tuple[Text, Any]]:
 
 
 def action_link(address: str, text: str, of: object) -> SafeString:
-    """Return a cell that links to the actions for a row, whose name is given to screen readers."""
+    """Return a cell with a link to the actions for a row; screen readers get the row's name."""
     return format_html('<a href="{}">{}<span class="visually-hidden">: {}</span></a>', address, text, of)
 
 
@@ -263,7 +263,7 @@ class Listing:
 
     @cached_property
     def orders(self) -> dict[str, tuple[Text, Any]]:
-        """All orders by name, starting with the default's column: label and expression."""
+        """All orders by name, each with label and expression, starting with the default's column."""
         columns = sorted(self.columns, key=lambda column: self.default not in column.orders)
         return {name: order for column in columns for name, order in column.orders.items()}
 
@@ -403,7 +403,7 @@ class ListPage(Table):
         form: Filters, order, columns, and rows per page.
         chosen: Valid values of the form.
         page: The page.
-        is_private: Whether its form has to be posted.
+        is_private: Whether its form is posted, so that no choice appears in a URL.
     """
 
     def __init__(self, listing: Listing, request: HttpRequest, rows: QuerySet, reader: Reader) -> None:

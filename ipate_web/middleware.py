@@ -1,4 +1,4 @@
-"""Middleware for all pages, and responses when no view can respond: pages, or problem documents under ``/api/``.
+"""Middleware for all pages, and error responses if no view can respond: pages, or problem documents in the API.
 
 Nothing here queries the database, because the database may be unavailable. Problem documents follow RFC 9457.
 """

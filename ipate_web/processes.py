@@ -37,7 +37,7 @@ def site_command(port: int) -> list[str]:
 def site_environment(port: int) -> dict[str, str]:
     """Return environment variables for a site on this machine and its worker, with the port for links in documents.
 
-    There are none if the installation defines its own URL.
+    The result is empty if the installation defines its own URL.
     """
     return {} if "IPATE_SITE_URL" in os.environ else {"IPATE_SITE_URL": f"http://127.0.0.1:{port}"}
 

@@ -114,7 +114,7 @@ _VALUE = re.compile(r"%\((?P<name>\w+)\)[.\d]*[a-z]|%%")
 
 
 register.filter(encoder_of)
-#: Style of a status; all others are in progress.
+#: Style of the badge of a status; all other statuses are in progress.
 _LOOKS = {Run.Status.FINISHED: "good", Run.Status.FAILED: "bad"} | dict.fromkeys(
     (Run.Status.DRAFT, Run.Status.CANCELLED, Run.Status.WITHDRAWN), ""
 )
@@ -128,7 +128,7 @@ def percent(share: float | None) -> str:
 
 @register.simple_tag
 def right_ones(share: float | None, evaluation: Mapping[str, Any] | None, points: int | None = None) -> str:
-    """Return a share of an evaluation's points with the digits it deserves: "76 %" of 300 points, "76.5 %" of 3,000.
+    """Return a share of an evaluation's points with suitable precision: "76 %" of 300 points, "76.5 %" of 3,000.
 
     ``points`` is the number that the share is based on, if not the evaluation's.
     """
@@ -141,7 +141,7 @@ def right_ones(share: float | None, evaluation: Mapping[str, Any] | None, points
 
 @register.simple_tag
 def majority_words(evaluation: Mapping[str, Any] | None) -> str:
-    """Return the share right by always predicting the most frequent class: "“no” for every point: 76 %", or ""."""
+    """Return the accuracy of always predicting the most frequent class: "“no” for every point: 76 %"; "" if unknown."""
     majority = (evaluation or {}).get("majority")
     if not evaluation or not majority:
         return ""
@@ -482,7 +482,7 @@ def _chosen_words(run: Run, choice: Choice) -> str:
 
 
 def _is_fact(choice: Choice, run: Run) -> bool:
-    """Return whether a choice is worth stating: it applies, and says more than that nothing was chosen."""
+    """Return whether a choice is worth stating, that is, it applies and something was chosen."""
     is_missing = choice.needs_public_points and run.public_dataset_id is None and not run.choices[choice.name]
     is_empty = (choice.type in (bool, dict) or choice.is_column or choice.is_encoder) and not run.choices[choice.name]
     is_beside = choice.name in {each.parameters for each in method_of(run).choices.described()}
@@ -532,7 +532,7 @@ def group_labels(names: Iterable[str]) -> str:
 
 
 def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
-    """Return the value for ``place`` in a sentence: another sentence, a name (such as a group's), or a number."""
+    """Return the text for the placeholder ``place``: another sentence, a name (such as a group's), or a number."""
     if place["name"] is None:
         return "%"
     value = values[place["name"]]
@@ -587,5 +587,5 @@ def translated(sentence: str | dict[str, Any]) -> str:
 
 @register.filter
 def significant(number: float | None) -> str:
-    """Return a number with four significant digits and the reader's decimal separator, or a dash for a gap."""
+    """Return a number with four significant digits and the reader's decimal separator; a dash if it is missing."""
     return "–" if number is None else localised(f"{number:.4g}")

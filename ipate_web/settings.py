@@ -284,7 +284,7 @@ else:
 # --- The life of a run ----------------------------------------------------------------------------------------------
 #: Seconds without a heartbeat after which work is considered dead and taken over.
 HEARTBEAT_TIMEOUT = env.read("IPATE_HEARTBEAT_TIMEOUT", env.POSITIVE, default=30.0)
-#: Interval at which the sweep looks for such work, in seconds.
+#: Interval at which the sweep looks for dead work, in seconds.
 SWEEP_INTERVAL = env.read("IPATE_SWEEP_INTERVAL", env.POSITIVE, default=10.0)
 #: Seconds between a site's requests for news from its hub; seconds for which a worker keeps asking during a run before
 #: it does other work; and seconds of a site's silence after which a question ends.
@@ -319,7 +319,7 @@ CELERY_BEAT_SCHEDULE = {
         ("ask former hubs", "training.tasks.former_hubs_ask", 3600.0),
         # Checked every hour; done once a night.
         ("verify studies", "training.tasks.studies_verify", 3600.0),
-        # Due once a day, but checked every hour, because Beat does not store the last time.
+        # Due once a day, but checked every hour, because Beat does not store when it last ran.
         ("make checkpoints", "consent.tasks.checkpoints_make", 3600.0),
         ("watch", "ipate_web.tasks.watch", 300.0),
         ("sweep accounts", "accounting.tasks.accounts_sweep", 3600.0),
@@ -379,7 +379,8 @@ ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
 ACCOUNT_MAX_EMAIL_ADDRESSES = 5
 ACCOUNT_REAUTHENTICATION_TIMEOUT = 900
-# Our limits are counted in the database, for all processes together (ipate_web.accounts.forms, common.sign_in).
+# Our own limits are counted in the database, so that all processes share them (ipate_web.accounts.forms,
+# common.sign_in).
 ACCOUNT_RATE_LIMITS = False
 ACCOUNT_FORMS = {
     "login": "ipate_web.accounts.forms.SignInForm",
@@ -599,6 +600,6 @@ LOGGING = {
     "loggers": {
         "django.server": {"handlers": ["console"], "level": "INFO", "propagate": False},
         "httpx": {"level": "WARNING"},  # otherwise, every request from a site to its hub would be logged
-        "kombu.connection": {"level": "ERROR"},  # otherwise, it warns that the file transport has no host
+        "kombu.connection": {"level": "ERROR"},  # otherwise, kombu warns that the file transport has no host
     },
 }

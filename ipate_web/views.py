@@ -66,7 +66,7 @@ def home(request: HttpRequest) -> HttpResponse:
     waiting = waiting_for(request.user)
     glances = [
         _glance(study, sees_overview=study in overseen)
-        for study in sorted(studies, key=lambda study: study.is_closed)  # each part is sorted by title
+        for study in sorted(studies, key=lambda study: study.is_closed)  # each part is sorted by its title
     ]
     context: dict[str, Any] = {
         "studies": studies,
@@ -89,7 +89,7 @@ def home(request: HttpRequest) -> HttpResponse:
     if is_auditor or administers(request.user):
         context["watches"] += [each for each in [installation_watch()] if not each.is_fine]
     if administers(request.user):
-        # Findings about studies have their own notes.
+        # Findings about studies are shown as separate notes.
         context |= {"last_backup": backup_last(), "alarms": {k: v for k, v in alarms().items() if k != "verification"}}
     return render(request, "home.html", context)
 

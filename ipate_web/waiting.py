@@ -41,7 +41,7 @@ from consent.services.letters import letters_waiting
 from consent.wording.facts import TRANSLATED_FACTS, texts_missing
 from training.models import Dataset, Run, StudentModel
 
-#: How long a run may be silent before someone is asked to check whether a worker is running.
+#: Duration of a run's silence after which someone is asked to check whether a worker is running.
 PATIENCE = timedelta(minutes=2)
 
 
@@ -66,7 +66,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Waiting:
-    """Task: its kind, the URL of its page, and the time since when it has been waiting.
+    """Task: its kind, the URL of its page, and the time since which it has been waiting.
 
     ``is_own`` means that the person made the proposal, so someone else has to decide. ``answer_by`` is the last day on
     which to answer, if there is one.
@@ -196,7 +196,7 @@ def _roles(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
-    """Yield drafts that the person may approve, and their own drafts, which someone else must approve."""
+    """Yield drafts that the person may approve, and their own drafts, which someone else has to approve."""
     mine = Q(study__in=desk.may("training.propose_run"), created_by=desk.user_id)
     drafts = Run.objects.filter(mine | Q(study__in=desk.may("training.approve_run")), status=Run.Status.DRAFT)
     for run in drafts.select_related("study"):

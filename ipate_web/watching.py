@@ -38,10 +38,10 @@ logger = logging.getLogger(__name__)
 #: Seconds between two checks; Beat counts as silent after three missed checks.
 INTERVAL = 300.0
 SILENCE = timedelta(minutes=15)
-#: A disk with less free space than this is nearly full. A certificate should be renewed before less than this remains.
+#: Free space below which a disk is nearly full, and remaining lifetime below which a certificate should be renewed.
 LEAST_FREE = 0.1
 LEAST_VALID = timedelta(days=14)
-#: The same alarm is emailed again after a day. New alarms are emailed at the next check.
+#: The same alarm is emailed again after a day; a new alarm is emailed at the next check.
 MAILED_AGAIN = timedelta(days=1)
 _LOOKED_AGAIN = timedelta(hours=1)
 
@@ -69,7 +69,7 @@ def certificate_lifetime() -> timedelta:
 
 
 def _backup() -> str:
-    """Return whether a backup is overdue; never true before the installation is old enough."""
+    """Return "overdue" if a backup is overdue, otherwise "ok". A new installation has time for its first backup."""
     installed = MigrationRecorder.Migration.objects.aggregate(at=Min("applied"))["at"]
     is_new = backup_last() is None and installed is not None and timezone.now() - installed <= OVERDUE
     return "ok" if is_new or backup_age() <= OVERDUE else "overdue"
@@ -93,7 +93,7 @@ class WatchedPart:
 
     Attributes:
         state: function that returns ``ok``, or the problem in a word or two.
-        alarm: message to administrators if the state is not ``ok``.
+        alarm: message to administrators if the state is something else.
     """
 
     state: Callable[[], str]
@@ -138,7 +138,7 @@ def watch(*_: object, **__: object) -> None:
         logger.error("Problems found: %s.", ", ".join(sorted(wrong)))
         _mail(sorted(wrong), now)
     else:
-        # If the problem occurs again, it counts as new.
+        # If the problem comes back, it counts as new.
         Pulse.objects.filter(name="alarm mail").update(note="")
 
 

@@ -1,1 +1,1 @@
-"""Documents for people, on paper and as PDF: letters, forms, receipts, and the codes on them."""
+"""Documents for people, on paper and as PDF: letters, forms, receipts, and the codes printed on them."""

@@ -15,7 +15,7 @@ LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 #: Number of random letters in a group; a check letter follows them.
 CHOSEN = 4
 GROUP = CHOSEN + 1
-#: x⁵ + x² + 1, which makes the 32 letters a field.
+#: Polynomial x⁵ + x² + 1, which makes the 32 letters a field.
 _MODULUS = 0b100101
 _BETWEEN = re.compile(r"[\s\-–—.,/]+")
 
@@ -37,7 +37,7 @@ def _product(left: int, right: int) -> int:
 
 
 def check_letter(letters: str, place: int) -> str:
-    """Return the letter that completes the group of ``letters`` at a position, counted from 1.
+    """Return the check letter for a group of ``letters`` at a position, counted from 1.
 
     Each position has its own factor, neither 0 nor 1, so a sum over the field detects every single wrong letter and
     every swap of two letters.
@@ -49,7 +49,7 @@ def check_letter(letters: str, place: int) -> str:
 
 
 def code_of(bits: int, groups: int) -> str:
-    """Return the code that encodes ``bits`` in this many groups of 20 bits each.
+    """Return the code for ``bits``, in ``groups`` groups of 20 bits each.
 
     >>> code_of(0x0123456789ABCDE, 3)
     '04HMAASW92NF6YP'
@@ -60,7 +60,7 @@ def code_of(bits: int, groups: int) -> str:
 
 
 def code_new(groups: int) -> str:
-    """Return a random code of this many groups, with 20 bits per group from the operating system."""
+    """Return a random code of ``groups`` groups, with 20 bits per group from the operating system's generator."""
     return code_of(secrets.randbits(groups * CHOSEN * 5), groups)
 
 
@@ -70,7 +70,7 @@ def code_in_groups(code: str, between: str = " ") -> str:
 
 
 def _read(text: str) -> str:
-    """Replace typed characters by the valid letters that they look like."""
+    """Replace typed characters with the valid letters that they look like."""
     return text.upper().translate(str.maketrans("OIL", "011"))
 
 

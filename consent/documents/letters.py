@@ -1,4 +1,4 @@
-"""Letters from an institution and paper forms as PDF, each in one language and with the study's letterhead.
+"""Letters from an institution and paper forms, as PDF in one language and with the study's letterhead.
 
 The code in a letter is stored nowhere else; the person who creates the PDF also sends it. A form has the same content
 as the page, because both use the same templates. A form does not depend on earlier promises, so the person who creates
@@ -77,7 +77,7 @@ def default_texts(study: Study) -> dict[str, str]:
 
 
 def _reasons(kind: str) -> list[str]:
-    """Return the reason why a letter is sent; nothing for a first invitation."""
+    """Return sentences with the reason for sending a letter (none for a first invitation)."""
     reasons: dict[str, list[str]] = {
         Letter.Kind.NEW_FORM: [
             _("There is new information about this study. Please read it and decide again."),
@@ -109,7 +109,7 @@ def _reasons(kind: str) -> list[str]:
 
 
 def _news(study: Study) -> list[str]:
-    """Return the reason for a letter about news, the results (newest first), and what else the linked page shows."""
+    """Return sentences for a letter about news: the reason, the results (newest first), and what else is linked."""
     return [
         _(
             "This letter is about what the study has learned. It goes to everyone who has decided and has "
@@ -125,7 +125,7 @@ def _news(study: Study) -> list[str]:
 
 
 def represented_sentence(pseudonym: str, answers: Answering) -> list[str]:
-    """Return a sentence about the person for whom the reader answers, or nothing if readers answer for themselves."""
+    """Return a sentence that names the person for whom the reader answers (none if readers answer for themselves)."""
     if not answers.represents:
         return []
     return [_("You are answering for %(name)s as %(role)s.") % {"name": pseudonym, "role": answers.role.label}]
@@ -168,12 +168,12 @@ def _deadline(kind: str, answer_by: date | None) -> list[str]:
 
 
 def voice(person: str | None) -> AbstractContextManager[None]:
-    """Use the third person for ``person`` inside the block (:func:`in_third_person`); None addresses the reader."""
+    """Use the third person for ``person`` inside the block (see :func:`in_third_person`); None addresses the reader."""
     return nullcontext() if person is None else in_third_person(person)
 
 
 def letter_words(study: Study, head: Letterhead) -> dict[str, str]:
-    """Return the study's words, or else the site's, for each text of a letter, in the active language."""
+    """Return each text of a letter in the active language, in the study's wording or else in the site's."""
     return default_texts(study) | head.texts.get(get_language() or settings.LANGUAGE_CODE, {})
 
 
@@ -183,7 +183,7 @@ def reference(pseudonym: str) -> str:
 
 
 def code_context(issued: IssuedInvitation) -> dict[str, Any]:
-    """Return the link and the code for answering on the site, and both as a QR code."""
+    """Return the link and the code for answering on the site, with a QR code of the link."""
     return {
         "open": _("To read what the study asks and to answer, scan the QR code with a phone, or open"),
         "link": issued.link,
@@ -212,7 +212,7 @@ def _changes(study: Study, kind: str) -> list[TreePart]:
 
 
 def address_lines(study: Study) -> list[str]:
-    """Return the lines of the controller's address, without the controller's name if it comes first."""
+    """Return the lines of the controller's address, without the first line if it is the controller's name."""
     lines = [line.strip() for line in study.controller_address.splitlines() if line.strip()]
     return lines[1:] if lines[:1] == [study.controller] else lines
 
@@ -302,7 +302,7 @@ def example_address(language: str) -> str:
 
 
 def sample_pdf(study: Study, head: Letterhead, language: str) -> bytes:
-    """Return a sample letter to an invented person with an invalid code. Its wording need not have been saved."""
+    """Return a sample letter to an invented person, with an invalid code and possibly unsaved wording."""
     letter = LetterWritten(sample_invitation(study), language, "", example_address(language))
     return _pdf(study, [letter], head, timezone.localdate() + timedelta(days=28))
 
@@ -315,7 +315,7 @@ FORM_TEMPLATE = Path(__file__).with_name("paper_form.typ")
 
 @dataclass(frozen=True)
 class FormWritten:
-    """A paper form to create, with its text and the person for whom it is.
+    """Paper form to create, with its text and its recipient.
 
     Attributes:
         text: code of the text, as in the form's ``texts``; if the form lacks it, the text in the site's first language
@@ -334,7 +334,7 @@ class FormWritten:
 
 
 def words_language(code: str) -> str:
-    """Return the language for the rest of a form with this text: the language of the text if the site supports it."""
+    """Return the language for the other parts of a form: the language of its text if the site supports it."""
     language = language_of(code)
     return language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE
 
@@ -423,7 +423,7 @@ def paper_forms_pdf(forms: FormsOnPaper, written: Sequence[FormWritten], answer_
 
 
 def sample_form_pdf(study: Study, head: Letterhead, language: str) -> bytes:
-    """Return a paper form for an invented person with an invalid code. The letterhead need not have been saved.
+    """Return a paper form for an invented person, with an invalid code and possibly an unsaved letterhead.
 
     Raises:
         LookupError: the study is not asking anyone at the moment.

@@ -258,7 +258,7 @@ def _study_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _turning(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Return the contact for questions, and the code to read out to them."""
+    """Return the contact for questions, and the code that identifies the decision on the phone."""
     return [
         (_("Questions"), contact_text(_study_of(event))),
         (_("To read out on the phone"), receipt_code(receipt_number(event.hash))),
@@ -284,7 +284,7 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def receipt_digests(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Return the terms and values of a receipt that only programs compare, so that no one needs to read them out."""
+    """Return the terms and values of a receipt that only programs compare and no one has to read out."""
     read = [(_("Information read (SHA-256)"), event.form.digest)] if event.form is not None else []
     return [*read, (_("Receipt number"), receipt_number(event.hash))]
 
@@ -336,10 +336,10 @@ def _event(event: ConsentEvent) -> dict[str, Any]:
 
 
 def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
-    """Return the consent record after the last of a holder's events, following ISO/IEC TS 27560.
+    """Return the consent record as of the last of a holder's events, following ISO/IEC TS 27560.
 
     Args:
-        events: the holder's consent events, oldest first, at least one.
+        events: at least one consent event of the holder, oldest first.
     """
     last = events[-1]
     notice = next((event.form for event in reversed(events) if event.form is not None), None)
@@ -470,7 +470,7 @@ def _pdf(study: Study, receipts: Sequence[dict[str, Any]]) -> bytes:
 
 
 def sample_receipt_pdf(study: Study, head: Letterhead, language: str) -> bytes:
-    """Return a sample receipt for an invented decision. The letterhead need not have been saved.
+    """Return a sample receipt for an invented decision, possibly with an unsaved letterhead.
 
     Raises:
         LookupError: the study has no form or no policy in force.

@@ -63,7 +63,7 @@ class _Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.root: list[TreePart] = []
-        # Each open element with the list that collects its parts, which is its own or the surrounding element's.
+        # Open elements, each with the list that collects its parts: its own list or the surrounding element's.
         self._open: list[tuple[str, list[TreePart]]] = [("", self.root)]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

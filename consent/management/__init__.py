@@ -8,7 +8,7 @@ from consent.models import Study
 
 
 def study_argument(parser: ArgumentParser) -> None:
-    """Let a command take a study's short name as its first argument; `study_by_slug` looks it up."""
+    """Add a study's short name as the command's first argument; `study_by_slug` looks it up."""
     parser.add_argument("study", help="short name of the study")
 
 

@@ -1,4 +1,4 @@
-"""A kind of disposal for models and tables that were withdrawn."""
+"""Add the kind of disposal for models and tables that were withdrawn."""
 
 from django.db import migrations
 from django.db.models import CheckConstraint, Q

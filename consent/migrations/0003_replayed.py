@@ -1,4 +1,4 @@
-"""Time at which a circumstance that a restored database lacked was recorded again."""
+"""Add the time at which a circumstance missing from a restored database was recorded again."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""Remaining part of a group's budget below which a study's operators are warned."""
+"""Add the remaining part of a group's budget below which a study's operators are warned."""
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import migrations, models

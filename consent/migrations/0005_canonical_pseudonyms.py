@@ -1,4 +1,4 @@
-"""Pseudonyms in their canonical spelling, unless another holder of the study has that pseudonym."""
+"""Change pseudonyms to their canonical spelling, unless another holder of the study has that pseudonym."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ def respell(apps: Any, editor: Any) -> None:
     """Respell pseudonyms that differ from their canonical spelling.
 
     Erased pseudonyms are commitments and stay unchanged, because a lookup tries earlier spellings. Pseudonyms that
-    would be invalid today stay unchanged too, and so do those whose canonical spelling is taken: both may belong to one
-    person, but only people can tell.
+    would be invalid today stay unchanged too. So do those whose canonical spelling is taken: both may belong to one
+    person, which only the study's staff can find out.
     """
     holders = apps.get_model("consent", "DataHolder").objects
     for pk, study, name in holders.filter(erased_at=None).order_by("pk").values_list("pk", "study", "pseudonym"):

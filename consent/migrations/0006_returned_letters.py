@@ -1,4 +1,4 @@
-"""Letters that came back as undeliverable."""
+"""Record letters that were returned as undeliverable."""
 
 import django.db.models.deletion
 from django.conf import settings

@@ -15,7 +15,7 @@ from consent.models.studies import Study
 class ChainHead(Head):
     """Signed heads of a study's hash chains; see :mod:`common.append_only`."""
 
-    # The rows of a chain protect their study; if the chains are empty, the heads are deleted along with the study.
+    # The rows of a chain prevent the deletion of their study; if the chains are empty, the heads are deleted with it.
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="chain_heads")
 
     class Meta:
@@ -53,7 +53,7 @@ class InstallationHead(Head):
 
 
 class InstallationChained(Chained):
-    """Row of one of the installation's hash chains, one per model; the study's id is None."""
+    """Row of one of the installation's hash chains. There is one chain per model, with None as the id of the study."""
 
     head_model = InstallationHead
     of_installation = True

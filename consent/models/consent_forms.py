@@ -31,7 +31,7 @@ class Validity(models.Model):
         abstract = True
 
 
-#: Versions that are older than this setting are valid indefinitely, as their holders agreed.
+#: Versions published before this setting existed are valid indefinitely, as their holders agreed.
 _VALID_FOR_GOOD = {"valid_months": None, "valid_until": None}
 #: At most one of the two limits may be set.
 _ONE_VALIDITY = Q(valid_months=None) | Q(valid_until=None)

@@ -12,7 +12,7 @@ from consent.models.studies import Study
 
 
 class Disposal(StudyChained):
-    """Act that permanently ended something: records, datasets, publications, a study, or a study's records at its end.
+    """Act that permanently ended something: a holder's records, a dataset, a publication, a study, or its records.
 
     The erasure of a holder's records has two rows, one for the request and one for its completion. A holder's decision
     to keep records stored after a withdrawal is also logged.

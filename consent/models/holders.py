@@ -86,7 +86,7 @@ class Circumstance(StudyChained):
     """Record of who answers for a holder from now on, or that the holder has died or can no longer make decisions.
 
     ``until`` is the first day on which the holder answers instead of a guardian or proxy. No birth date is kept.
-    ``recorded_by`` is empty if the row was created because that day arrived.
+    ``recorded_by`` is empty if the row was created automatically on that day.
     """
 
     is_act = True

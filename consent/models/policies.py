@@ -21,7 +21,7 @@ class Level(models.TextChoices):
 
 
 class EpsilonPolicy(StudyChained):
-    """A proposed mapping level → ε. It applies after a second person has approved it."""
+    """Proposed mapping of levels to ε, which applies after a second person has approved it."""
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="epsilon_policies")
     version = models.PositiveIntegerField()
@@ -64,7 +64,7 @@ class EpsilonPolicy(StudyChained):
 
 
 class EpsilonPolicyApproval(StudyChained):
-    """Approval by a second person. ``proposed_by`` repeats the proposer for a comparison in the database."""
+    """Approval by a second person. ``proposed_by`` repeats the proposer so that the database can compare the two."""
 
     study_lookup = "policy__study_id"
 

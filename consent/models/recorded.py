@@ -1,4 +1,4 @@
-"""Base class of configuration models and logged acts: the fields in the chains of changes, and who acted."""
+"""Base class of configuration models, which names the recorded fields, and fields for the user who acted."""
 
 from typing import Any, ClassVar
 

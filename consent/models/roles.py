@@ -8,8 +8,8 @@ not use an account that :mod:`consent.permissions` attributes to the proposer, a
 operator cannot become data steward, or remove an auditor, without a supervisor's agreement. One person is enough for:
 
 - giving up one's own role;
-- acts of the installation's administration: at the command line, or as a superuser who has no role in the study or
-  finds no member who could confirm. Such administrators appoint the first supervisors. Not even superusers can give
+- acts of the installation's administration: at the command line, or by a superuser if they have no role in the study or
+  it has no member who could confirm. Such administrators appoint the first supervisors. Not even superusers can give
   themselves a role;
 - a rehearsal study, which makes no promises to people.
 

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from consent.languages import first_language, languages_check
 from consent.models.recorded import Recorded
 
-#: Maximum number of characters in the example of harm, because people read it on a phone when choosing.
+#: Maximum length of the example of harm, in characters. People read it on a phone while choosing.
 HARM_LENGTH = 240
 
 
@@ -260,7 +260,7 @@ class Study(Recorded):
         return self.title
 
     def clean(self) -> None:
-        """Refuse a statement that is combined with its opposite. Raises ValidationError."""
+        """Refuse contradictory statements. Raises ValidationError."""
         if self.recipients and self.without_recipients:
             raise ValidationError(
                 {"without_recipients": _("Either say who sees raw records, or that no one does. You cannot do both.")}

@@ -74,7 +74,7 @@ def is_valid_after(form: Validity | None, moment: datetime) -> bool:
 
 
 def ends_with_form() -> Q:
-    """Return the condition for decisions that a new one would not extend, because the form in force has a fixed end."""
+    """Return the condition for decisions that would not last longer if renewed, because the form's end is fixed."""
     newer = ConsentForm.objects.filter(study=OuterRef("study"), version__gt=OuterRef("version"))
     fixed = ConsentForm.objects.filter(~Exists(newer), valid_until__isnull=False)
     ends = ((form.study_id, renew_by(form, day_of(timezone.now()))) for form in fixed)
@@ -131,7 +131,7 @@ def authority_has_ended(at: datetime) -> Q:
 
 
 def required_form_version(study: Study, at: datetime | None = None) -> int:
-    """Return the oldest version valid at ``at`` (default: now), which is the newest with a required renewal, or 0."""
+    """Return the oldest version valid at ``at`` (default: now): the newest that required a renewal, or 0."""
     required = ConsentForm.objects.filter(study=study, renewal=Renewal.REQUIRED, published_at__lte=at or timezone.now())
     return required.aggregate(newest=Max("version"))["newest"] or 0
 
@@ -152,7 +152,7 @@ def _that_count(rows: list[Any], at: datetime) -> set[int]:
 
 
 class Lapses:
-    """Reasons why consents of a study are not valid at ``at``; takes one query, regardless of the number of consents.
+    """Reasons why consents of a study are not valid at ``at``, read with one query for any number of consents.
 
     Args:
         at: the time.

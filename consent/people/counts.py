@@ -27,7 +27,7 @@ from consent.selectors import FEW_HOLDERS, GRANTING, LEVELS
 FEW = 100
 #: If there are more new decisions than this, all decisions are counted again.
 MANY = 10_000
-#: If a study has at least this many registered holders, they are counted only once in REGISTERED_FOR seconds.
+#: If a study has at least this many registered holders, they are counted at most once every REGISTERED_FOR seconds.
 MANY_REGISTERED = 50_000
 REGISTERED_FOR = 60
 _COLUMNS = ("kind", "level", "form_id", "renew_by")
@@ -36,7 +36,7 @@ DAYS_SHOWN = 60
 #: States of a holder after a decision.
 STATES = (*LEVELS, "WITHDRAWN", "REFUSED")
 _STATE = Case(When(level="", then=Upper("kind")), default="level")
-#: Both databases write a time as text that begins with the day in UTC. Converting a million times to dates would take
+#: Both databases write a time as text that begins with the day in UTC. Converting a million of them to dates would take
 #: seconds.
 _DAY = Substr(Cast("recorded_at", CharField()), 1, 10)
 

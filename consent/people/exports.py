@@ -81,7 +81,8 @@ def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
         yield {
             **_entry(event, key),
             "form_version": versions.get(event.form_id),
-            # The policy in force at the time, because an earlier promise that someone kept would reveal their level.
+            # Use the policy in force at the time, because the policy of an earlier promise that someone kept would
+            # reveal their level.
             "policy_version": policies[bisect_right(dates, event.recorded_at) - 1].version if event.policy_id else None,
             "channel": event.channel,
             "signed_on": event.signed_on and event.signed_on.isoformat(),

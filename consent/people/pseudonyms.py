@@ -3,7 +3,7 @@
 People whose records were erased keep their account, so that spent budget remains spent if they return under the same
 pseudonym. The pseudonym is therefore replaced by its HMAC under a key of the study. The key is in private storage and
 not in the database, so someone with only the database cannot try pseudonyms. The key is deleted together with the last
-private record of the study; after that, they cannot be tried at all.
+private record of the study; after that, no one can try pseudonyms.
 
 A list of people to invite has one pseudonym per line, or is a table whose first line names its columns.
 """
@@ -215,7 +215,9 @@ _HEADING = re.compile(
 
 @dataclass(frozen=True)
 class Invited:
-    """Holder to invite: ``answers`` is one of ``ANSWERS``, or empty for the recorded person; ``until`` as recorded.
+    """Holder to invite.
+
+    ``answers`` is one of ``ANSWERS``, or empty for the recorded person; ``until`` is as in `Circumstance`.
 
     ``language`` and ``address`` (lines) are used only for the letter and are not stored.
     """
@@ -299,7 +301,7 @@ def _listed(lines: Sequence[str], first: int, problems: list[str]) -> Iterator[I
 def _people(
     lines: Sequence[str], before: int, separator: str, names: Sequence[str], problems: list[str]
 ) -> Iterator[Invited]:
-    """Yield the people in a table that follows ``before`` other lines."""
+    """Yield the people in a table that begins after ``before`` other lines."""
     rows: dict[str, tuple[int, Invited]] = {}
     for number, cells in _rows(lines, separator):
         row = number + before

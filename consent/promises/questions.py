@@ -20,7 +20,7 @@ _RIGHT_FIRST = tuple(combinations(range(len(KEYS)), len(KEYS) // 2))
 
 @dataclass(frozen=True)
 class CheckAnswer:
-    """Answer that can be opened to read its explanation."""
+    """Answer to a check question, with an explanation that readers can unfold."""
 
     text: str
     explanation: str

@@ -1,6 +1,6 @@
-"""Current state of a holder: a single answer, in the same words, for every page, receipt and list.
+"""Current state of a holder, described in the same words on every page, receipt and list.
 
-It includes a comparison, with odds side by side, of a holder's promise and that of an answer given now.
+A comparison shows the odds of a holder's promise next to the odds of the promise for an answer given now.
 """
 
 from collections.abc import Callable
@@ -64,17 +64,17 @@ def record_odds_words(option: Option) -> str:
 
 
 def promise_of(last: LastPromise) -> Option:
-    """Return the holder's current promise, as an answer."""
+    """Return the holder's current promise, as an `Option`."""
     return level_option(last.level, last.epsilon, last.event.study.delta)
 
 
 def offer_of(last: LastPromise) -> Option:
-    """Return the promise that the same level would give if the holder decided now, as an answer."""
+    """Return the promise that the same level would give if the holder decided now, as an `Option`."""
     return level_option(last.level, last.offered, last.event.study.delta)
 
 
 def agreement_of(last: LastPromise) -> Option:
-    """Return the promise as it was when the consent was given, as an answer."""
+    """Return the promise as it was when the consent was given, as an `Option`."""
     return level_option(last.level, last.agreed, last.event.study.delta)
 
 
@@ -120,7 +120,7 @@ class LevelChange:
 
 
 def level_changes(study: Study, policy: EpsilonPolicy | None = None) -> list[LevelChange]:
-    """Return levels that differ for people who agreed earlier. These are public, because only policies determine them.
+    """Return levels whose meaning differs for people who agreed earlier. These are public, as only policies matter.
 
     Args:
         policy: an approved policy, to be compared with all earlier promises. By default, the policy in force is
@@ -149,13 +149,13 @@ class HolderStatus:
     Attributes:
         current: the last decision; None before the first.
         lapse: why a consent is not valid; None if it is valid or if none was given.
-        renewal: newer form that everyone has to answer again; None if there is none.
+        renewal: newer form that everyone has to answer; None if there is none.
         answering: who answers for the holder.
         promise: promise of the last consent, if one was given.
         is_renewed: whether the form in force or the meaning of a level differs from what the person agreed to.
         is_closed: whether the study is closed, so that no decision is requested.
         ends_with_form: whether a new consent given today would end no later than this one, because the form in force is
-            valid until a fixed day; if this consent is no longer valid, a new one would not be valid either.
+            valid until a fixed day. If this consent is no longer valid, a new one would not be valid either.
     """
 
     current: ConsentEvent | None = None
@@ -228,7 +228,7 @@ class HolderStatus:
 
     @property
     def status(self) -> str:
-        """The same sentences without the promise, for pages that show the promise in a separate table."""
+        """The sentences without the promise, for pages that show the promise in a separate table."""
         promise_sentences = self._promised()
         return " ".join(sentence for sentence in self.sentences if sentence not in promise_sentences)
 

@@ -52,7 +52,7 @@ class Usage:
             privacy. This bound is public; the actual cost is secret, even from the holder.
         records: function that returns the holder's own records by dataset.
         is_full: whether the site's ceiling leaves nothing for this study, given the most that the person's other
-            studies can have charged. This follows from links and public numbers.
+            studies can have charged. It depends only on links to accounts and on public numbers.
     """
 
     uses: list[Use] = field(default_factory=list)
@@ -93,7 +93,8 @@ class Result:
         right: right answers in 100 on the test records; None if it was not tested.
         points: number of test records.
         commonest: right answers in 100 from always giving the most common answer.
-        worth: quality for outcomes other than classes: R² for numbers, concordance for times, mean area for labels.
+        worth: quality for outcomes other than classes: R² for numbers, concordance for times, mean area under the curve
+            for labels.
         stage: intended use of the model, in words.
         in_use_since: when it was put into production; None if it never was.
         downloaders: number of people and programs that downloaded it or asked it for predictions.
@@ -250,7 +251,7 @@ class Result:
 
     @property
     def sentences(self) -> list[str]:
-        """All public information about it, for emails and letters; if it was withdrawn, only that fact."""
+        """All public sentences about the result, for emails and letters; if it was withdrawn, only that fact."""
         sentences = [f"{self.title}." if not self.purpose else f"{self.title}: {self.purpose}", self.moment]
         return sentences if self.withdrawn_at is not None else [*sentences, self.predicts, self.quality, *self.use]
 

@@ -1,4 +1,4 @@
-"""Commands of the consent app, each in one transaction and with the acting user."""
+"""Write operations of the consent app. Each runs in one transaction and names the acting user."""
 
 from consent.models import study_lock
 from consent.services.committee import conflict_declare, harm_write, proposal_remark, quorum_set

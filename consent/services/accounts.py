@@ -1,4 +1,4 @@
-"""Staff accounts, which the installation's administrators create, and the administrators. Every change is recorded.
+"""Staff accounts, created by the installation's administrators, and those administrators. Every change is recorded.
 
 An administrator can create an account, with a password link sent to the address that they enter, and can close and
 reopen accounts. They cannot change an existing account, sign in as someone else, or assign roles on the ethics
@@ -52,7 +52,7 @@ def staff() -> QuerySet[User]:
 
 
 def account_of_staff(username: str) -> User | None:
-    """Return the open account with this name that can be given a role.
+    """Return the open account with this name, if it can be given a role.
 
     Holders sign in with an email address. The existence of such an account must stay secret, even from people who try
     to give it a role, so a name with an @ is found only if the account already has a role or was created by an
@@ -115,7 +115,8 @@ def _standings(of: Q) -> dict[int, dict[str, bool]]:
 def permission_changes_record(user: User, *, acting_user: AbstractBaseUser | None) -> Iterator[None]:
     """Record the changes that the block makes to an account's permissions.
 
-    These permissions are whether it is active, may use the admin, is a superuser, and administers the installation.
+    The recorded permissions are whether the account is active, may use the admin, is a superuser, and administers the
+    installation.
 
     Args:
         user: the account; unsaved if the block adds it.
@@ -142,7 +143,7 @@ def new_account_record(user: User) -> None:
 
 @transaction.atomic
 def account_deletion_record(user: User) -> None:
-    """Before an account named in the log is deleted, record the deletion and clear references to the account."""
+    """Record that an account named in the log is about to be deleted, and clear references to the account."""
     account_forget(user)
     if AccountChange.objects.filter(user_id=user.pk).exists():
         _record(user, AccountChange.Kind.DELETED, None)
@@ -242,7 +243,7 @@ def account_close(*, user: User, acting_user: User | None) -> None:
 
     Raises:
         PermissionDenied: ``acting_user`` is not an administrator, or ``user`` is a superuser or not a staff account.
-        ValidationError: the account is their own, or the last administrator's.
+        ValidationError: the account is ``acting_user``'s own, or that of the last administrator.
     """
     _of_staff_check(user, acting_user)
     # Lock all administrators' rows, so that if two close each other's accounts at once, the second finds its own

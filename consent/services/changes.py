@@ -32,7 +32,7 @@ def changes_recorded(rows: Iterable[Recorded], *, acting_user: AbstractBaseUser 
     Everything happens in one transaction under the study's lock. Values are read from the database before and after.
 
     Args:
-        rows: the rows; unsaved if the block adds them.
+        rows: the rows that the block changes; unsaved if it adds them.
         acting_user: the user who changes them; None at the command line, for a scheduled change, or if a data holder
             acts.
     """
@@ -230,6 +230,6 @@ def _row_faults(
 
 
 def _name(label: str) -> str:
-    """Return the name of a row of a model, or the label itself if there is no such model."""
+    """Return the name of a row of the model with this label, or the label if there is no such model."""
     names = {model._meta.label_lower: model._meta.verbose_name for model in recorded_models()}
     return str(names.get(label, label))

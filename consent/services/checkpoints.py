@@ -65,7 +65,7 @@ from consent.services.mail import mails_send
 READERS = (Role.AUDITOR, Role.COMMITTEE, Role.CHAIR)
 _FOLDER = "checkpoints"
 
-#: Used instead of a study for chains that belong to no study.
+#: Key for chains that belong to no study.
 _INSTALLATION = "installation"
 #: Study → chain → sequence and hash of its last row.
 Heads = dict[str, dict[str, list[Any]]]
@@ -95,7 +95,7 @@ def _heads() -> Heads:
 
 
 def _decisions(study: Study, **which: Any) -> Iterator[tuple[bytes, str]]:
-    """Yield name and content of each decision of a study that ``which`` selects, in the terms of the JSON receipt."""
+    """Yield name and content of each decision of a study that ``which`` selects, in the format of the JSON receipt."""
     forms = dict(ConsentForm.objects.filter(study=study).values_list("pk", "digest"))
     policies = {policy.pk: policy for policy in EpsilonPolicy.objects.filter(study=study)}
     columns = ("hash", "kind", "level", "form_id", "policy_id", "answered_by", "recorded_at", "holder__public_id")
@@ -268,7 +268,10 @@ def _copied() -> set[int]:
 
 
 def _copy_missing() -> None:
-    """Copy missing checkpoints to the second location, each entry last, because it shows that both files are there."""
+    """Copy missing checkpoints to the second location.
+
+    Each entry comes last, because it shows that both files exist.
+    """
     there, storage = _copied(), storages["checkpoints"]
     for checkpoint in Checkpoint.objects.exclude(number__in=there):
         contents = (checkpoint_extension(checkpoint), checkpoint.entry)
@@ -317,7 +320,7 @@ def _is_head_noted(note: str, number: int, root_hash: bytes, keys: Sequence[str]
 
 
 def log_faults(keys: Sequence[str] = ()) -> Iterator[str]:
-    """Describe log entries that are missing or differ from those signed with ``keys`` (default: the settings')."""
+    """Describe log entries that are missing or differ from those signed with ``keys`` (default: as in the settings)."""
     checkpoints = list(Checkpoint.objects.all())
     for expected, (checkpoint, own) in enumerate(zip(checkpoints, roots(_leaves(checkpoints)), strict=True), 1):
         if checkpoint.number != expected:
@@ -344,7 +347,7 @@ def log_copy_faults() -> Iterator[str]:
 
 
 def rows_faults(study: Study | None) -> Iterator[str]:
-    """Describe chains that no longer contain their last row at a checkpoint, without giving numbers of rows.
+    """Describe chains that lack the row that was their last at a checkpoint, without giving row numbers.
 
     Args:
         study: the study; None for chains that belong to no study.

@@ -75,7 +75,7 @@ FOR_GOOD = Valid()
 
 
 def _texts_given(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the non-empty texts, with Unix line ends."""
+    """Return the non-empty texts, with Unix line endings."""
     stripped = {language: text.replace("\r\n", "\n").strip() for language, text in texts.items()}
     return {language: text for language, text in stripped.items() if text}
 

@@ -102,8 +102,8 @@ def consent_give(
 
     Args:
         policy: the policy whose odds they were shown; by default the policy in force.
-        accepts_weaker_than: ε of the promise that they give up for a weaker promise, with separate agreement to exactly
-            that; None without such agreement.
+        accepts_weaker_than: ε of the promise that they separately agreed to give up for a weaker one; None without such
+            an agreement.
 
     Returns:
         The new event, or the current event if it is the same decision, is still valid, and would not be valid for

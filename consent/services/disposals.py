@@ -26,7 +26,7 @@ from consent.services.paper import scan_delete
 
 
 def unstorable_holders(study: Study, holders: NDArray[np.int64]) -> set[int]:
-    """Return the holders whose records must not be stored: they are or will be erased, without a later consent."""
+    """Return the holders whose records must not be stored: erased, or to be erased, without a later consent."""
     gone = _among(holders, _erased(study) | holders_waiting(study))
     return gone - holders_granting(study, gone)
 
@@ -41,7 +41,7 @@ def _among(holders: NDArray[np.int64], ids: Collection[int]) -> set[int]:
 
 
 def holders_erased_once(study_id: int) -> set[int]:
-    """Return the ids of all holders whose records were ever erased. Results derived from these cannot be recomputed."""
+    """Return the ids of all holders whose records were ever erased. Results derived from them cannot be recomputed."""
     rows = Disposal.objects.filter(study=study_id, kind=Disposal.Kind.ERASED)
     return set(rows.values_list("holder_id", flat=True))
 
@@ -122,7 +122,7 @@ def study_close_record(
     Args:
         acting_user: the user who closes it; None if its end date was reached.
         reason: the reason, which holders read.
-        erase_after: the last day of the records; not after the day announced to holders.
+        erase_after: the last day on which records are stored; not after the day announced to holders.
     """
     study.closed_at = timezone.now()
     study.retention_until = erase_after or study.retention_until
@@ -137,8 +137,8 @@ def study_close_record(
 def people_forget(study: Study) -> None:
     """Remove every link between a study's holders and people; the caller holds the study's lock.
 
-    Pseudonyms are replaced by meaningless numbers, and their key is deleted; links end; accounts, and emails except
-    those still to be delivered, are detached from the study.
+    Pseudonyms are replaced by meaningless numbers, and their key is deleted. Links stop working. Accounts are detached
+    from the study, and so are emails that have been delivered.
     """
     mark = Concat(Value("erased:"), Cast("public_id", CharField()))
     linked = DataHolder.objects.filter(study=study, user__isnull=False)

@@ -1,6 +1,6 @@
 """Erasure of holders' stored records: requests, and the records that are still to be erased.
 
-The task that erases is called by name, because the code that stores records is in a layer above this app.
+The task that erases records is called by name, because the code that stores records is in a layer above this app.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,7 @@ _AT_ONCE = 500
 
 
 def disposal_record(*, study: Study, kind: str, acting_user: AbstractBaseUser | None, **fields: Any) -> Disposal:
-    """Append one row; the caller holds the study's lock."""
+    """Append one row to the log of disposals; the caller holds the study's lock."""
     row = Disposal(
         study_id=study.pk,
         kind=kind,
@@ -86,7 +86,7 @@ def erasure_state(holder: DataHolder) -> ErasureState:
 
 
 def withdrawn_records_erase(study: Study, holders: Collection[int], *, keep: bool, acting_user: Any) -> None:
-    """Have records erased after recorded withdrawals; the caller holds the study's lock.
+    """Request the erasure of records after recorded withdrawals; the caller holds the study's lock.
 
     Without consent there is no legal basis for storing records (EDPB Guidelines 05/2020, paragraphs 117 to 119). They
     are kept only if the study offers this choice and the holder makes it; the choice is recorded.
@@ -125,7 +125,7 @@ def _requests(studies: Collection[Study]) -> QuerySet[Disposal]:
 
 @dataclass(frozen=True)
 class ErasuresWaiting:
-    """Pending erasures in one study: their ``number``, and ``since`` when the oldest has been pending."""
+    """Pending erasures in one study: their ``number``, and the time ``since`` which the oldest has been pending."""
 
     study_id: int
     number: int

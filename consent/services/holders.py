@@ -109,7 +109,7 @@ def holder_link(
 ) -> DataHolder:
     """Link a holder to the account that decides for them, or remove the link, and record this.
 
-    Emails, including a requested reminder, then go to the account; an address that they gave is deleted.
+    Emails, including a requested reminder, then go to the account; an address that the holder gave is deleted.
 
     Args:
         user: the account, or None.
@@ -141,7 +141,8 @@ def invitations_end(
 
     Args:
         holders: ids of the holders.
-        acting_user: member of staff who ends them; None at the command line, on a date, and if the holder does.
+        acting_user: member of staff who ends them; None at the command line, when a date ends them, or if the holder
+            does.
         account: the holder's account, which is known to work.
     """
     by = account or acting_user
@@ -161,7 +162,7 @@ def circumstance_record(
     reason: str,
     acting_user: AbstractBaseUser | None,
 ) -> Circumstance:
-    """Record who answers for a holder from now on, or that they have died or can no longer decide.
+    """Record who answers for a holder from now on, or that the holder has died or can no longer decide.
 
     Args:
         kind: one of :class:`consent.models.Circumstance.Kind`.
@@ -245,7 +246,7 @@ def circumstance_append(record: Circumstance) -> Circumstance:
 
 @transaction.atomic
 def handover_record(holder: DataHolder) -> None:
-    """Record, unless already recorded, that a guardian or proxy no longer answers because the day has come."""
+    """Record, unless already recorded, that a guardian or proxy no longer answers because their last day has passed."""
     study_lock(holder.study_id)
     last = circumstances_over(timezone.now()).filter(holder=holder).first()
     if last is not None:
@@ -258,7 +259,7 @@ def is_handover(record: Circumstance) -> bool:
 
 
 def handovers_record() -> None:
-    """Hand over all holders whose guardian or proxy no longer answers."""
+    """Record the handover of all holders whose guardian or proxy no longer answers."""
     for circumstance in circumstances_over(timezone.now()):
         handover_record(circumstance.holder)
 

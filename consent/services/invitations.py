@@ -71,7 +71,7 @@ class IssuedInvitation:
 
     @cached_property
     def answering(self) -> Answering:
-        """Role of the person who answers, as recorded for the holder; the holder's own for an open invitation."""
+        """Role of the person who answers, as recorded for the holder; for an open invitation, the holder's own role."""
         return answering_for(self.invitation.holder) if self.invitation.holder else Answering()
 
     @property
@@ -96,7 +96,7 @@ def groups_of(code: str) -> int:
 
 
 def code_hashes(code: str) -> list[str]:
-    """Return the hashes under which the database may store a code in any spelling, first the hash used for new codes.
+    """Return the hashes under which the database may store a code in any spelling, beginning with that of new codes.
 
     >>> code_hashes("ABCDE fgh1j") == code_hashes("abcde-fghlj")
     True
@@ -141,7 +141,7 @@ def invitations_create(
     open_places: int = 0,
     replace: bool = False,
 ) -> list[IssuedInvitation]:
-    """Issue invitations to holders by pseudonym, and open ones for new holders.
+    """Issue invitations for given pseudonyms, and open invitations for new holders.
 
     Holders who can already decide, with an account or a valid invitation, are omitted. If someone else now answers for
     a person, this is recorded, and the previous answerer can no longer decide.
@@ -221,7 +221,7 @@ def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser
 
 
 def invitations_with(study: Study, codes: Sequence[str]) -> dict[str, IssuedInvitation]:
-    """Return the valid invitations of a study by code, without codes that do not work in it."""
+    """Return the valid invitations of a study by code, omitting codes that do not work in this study."""
     hashes = {each: code for code in codes for each in code_hashes(code)}
     invitations = Invitation.objects.filter(study=study, revoked_at=None, code_hash__in=hashes).select_related("holder")
     return {hashes[row.code_hash]: IssuedInvitation(row, hashes[row.code_hash]) for row in invitations}
@@ -255,7 +255,7 @@ def letter_returned(*, holder: DataHolder, acting_user: AbstractBaseUser) -> Non
 
 
 def _counter(address: str) -> Counter:
-    """Return the counter of failed attempts from an address. It also delays correct codes, to prevent guessing."""
+    """Return the counter of failed attempts from an address. It also delays correct codes, to make guessing harder."""
     window = timedelta(seconds=settings.INVITATION_WAIT)
     return Counter(keyed_hash("invitation", address), settings.INVITATION_TRIES, window)
 
@@ -279,7 +279,7 @@ def try_begin(*, address: str) -> Attempt:
 
 
 def invitation_open(*, code: str, address: str) -> Invitation | None:
-    """Return the invitation with this code, bound to its holder; None for all codes that do not work.
+    """Return the invitation with this code, bound to its holder; None if the code does not work.
 
     An open invitation of a closed study is not bound to a holder.
 

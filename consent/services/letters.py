@@ -211,7 +211,7 @@ _DUE: dict[str, Callable[[Collection[Study]], QuerySet[Any]]] = {
 
 
 def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> QuerySet[Any]:
-    """Return rows with a holder, the key of what their letter is ``about``, and the time since when it is due."""
+    """Return rows with a holder, the key of the row that their letter is ``about``, and the time when it became due."""
     open_ones = [study for study in studies if not study.is_closed]
     died = circumstances_last(*open_ones).filter(holder=OuterRef("holder"), kind=Circumstance.Kind.DIED)
     rows = _DUE[kind](open_ones).filter(~Exists(died), holder__erased_at=None)
@@ -227,7 +227,7 @@ def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> Query
 
 
 def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:
-    """Return due letters of one kind that were never printed (with ``again``, all), oldest cause first.
+    """Return due letters of one kind that were never printed (with ``again``, all of them), oldest cause first.
 
     No letters are due if the study is closed. None are due to people whose records were erased, because their names are
     unknown.

@@ -1,4 +1,4 @@
-"""Emails and news to people: stored with their cause, delivered by a worker with retries, and logged. Email addresses.
+"""Emails and news to people, stored with their cause, delivered by a worker with retries, and logged; email addresses.
 
 An email is a row with its recipient, kind and subject. Its text is written on delivery, so that no row, message or log
 contains the text or its links. It goes only to a confirmed address, which belongs to an account or was given by a
@@ -9,9 +9,9 @@ part.
 News about results goes to everyone who has decided, regardless of the decision, unless they have withdrawn, their
 records were erased, or they are recorded as having died. People who cannot be reached by email get letters.
 
-Until an address given by a person without an account is confirmed, it gets only the confirmation email. Its holder can
-delete it on every page and from every email. It is deleted automatically once the holder has an account, someone else
-answers, the holder's records are erased, or it was not confirmed in time.
+Until an address given by a person without an account is confirmed, it gets only the confirmation email. The person can
+delete it on every page and from every email. It is deleted automatically once the person has an account, someone else
+answers, the person's records are erased, or it was not confirmed in time.
 
 Reminders to renew a decision go to everyone who has answered a form that asks for renewal, regardless of the answer.
 People who withdrew do not get any.
@@ -159,7 +159,7 @@ def mail_holders(mail: Mail) -> QuerySet[DataHolder]:
 
 
 def holders_mail(kind: str, study: Study, *, about: object = "", wishing: bool = False) -> None:
-    """Queue an email to everyone a study asks who can be reached by email, regardless of their decision.
+    """Queue an email to everyone whom a study asks and who can be reached by email, regardless of their decision.
 
     Args:
         about: key of the row that the email is about.
@@ -172,7 +172,7 @@ def holders_mail(kind: str, study: Study, *, about: object = "", wishing: bool =
 
 
 def mail_wishes(user: AbstractBaseUser) -> MailWishes:
-    """Return an account's email preferences; preferences not yet saved have the active language."""
+    """Return an account's email preferences; if none are saved, they have the active language."""
     return MailWishes.objects.filter(user_id=user.pk).first() or MailWishes(
         user_id=user.pk, language=translation.get_language() or settings.LANGUAGE_CODE
     )

@@ -1,4 +1,4 @@
-"""Roles in a study, which two people assign and remove, as defined in :mod:`consent.models.roles`. All is recorded."""
+"""Roles in a study. Assigning or removing a role takes two people (see :mod:`consent.models.roles`) and is recorded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

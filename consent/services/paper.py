@@ -229,8 +229,7 @@ def paper_consents_record(
     Args:
         scans: content by file name, as used in the rows.
         dry_run: whether to check for errors without recording anything.
-        watch: wraps the iterations over the rows, one for checking and one for recording, for example with a progress
-            bar.
+        watch: wrapper for the iterations over the rows (one to check, one to record them), for example a progress bar.
 
     Returns:
         The number of decisions.

@@ -39,7 +39,7 @@ from consent.services.webhooks import event_send
 
 
 def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
-    """Validate 0 < high < average < low ≤ the installation's cap.
+    """Check that 0 < high < average < low ≤ the installation's cap.
 
     Raises:
         ValidationError: the values are out of order or above the cap.

@@ -22,7 +22,7 @@ from consent.people.circumstances import circumstance_last
 from consent.selectors import EpsilonRule, consent_current, is_weakened_without_agreement, promise_last
 from consent.services.holders import circumstance_append, is_handover
 
-#: Rows that a row refers to, with their times of creation, because the database reuses numbers that it has lost.
+#: Rows that a row refers to, with their times of creation, because a restored database reuses the numbers of lost rows.
 _REFERENCES: dict[str, tuple[type[Any], str]] = {
     "holder_id": (DataHolder, "created_at"),
     "form_id": (ConsentForm, "published_at"),

@@ -44,8 +44,8 @@ def study_create(
         **fields: Fields of the study.
 
     Raises:
-        ValidationError: errors by field, or a role that someone cannot have.
-        PermissionDenied: a role that operators cannot give.
+        ValidationError: a field is invalid (errors by field), or someone cannot have their role.
+        PermissionDenied: operators cannot give one of the roles.
     """
     study = Study(**fields)
     try:
@@ -65,8 +65,8 @@ def study_create(
 def study_begin(study: Study) -> None:
     """Save a new study under a number that is not in the journal, and begin its chains.
 
-    A restored database reuses the numbers of lost studies. The journal's entries and locks for those must not apply to
-    the new study.
+    A restored database reuses the numbers of lost studies, whose journal entries and locks must not apply to the new
+    study.
     """
     row_add(study)
     while is_noted(study.pk):
@@ -103,7 +103,7 @@ def are_facts_fixed(study: Study) -> bool:
 
 
 def study_fixed(study: Study) -> list[str]:
-    """Return the names of settings that can no longer change; names of texts in other languages include these."""
+    """Return the names of settings that can no longer change, including the fields for texts in other languages."""
     if not are_facts_fixed(study):
         return []
     codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *languages_of_facts(study)])

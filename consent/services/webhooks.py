@@ -54,7 +54,7 @@ EVENTS: dict[str, str | Promise] = {
     "form.proposed": gettext_lazy("a consent form is waiting for approval"),
     "form.published": gettext_lazy("a consent form was published"),
 }
-#: Sent only by the button on the page.
+#: Test event, which only the button on the page sends.
 TEST = "test"
 #: Number of delivery attempts, with doubling delays (17 hours in all) or with the delay that the receiver requests.
 TRIES = 10

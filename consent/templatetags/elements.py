@@ -169,14 +169,14 @@ def has_documents() -> bool:
 
 @register.simple_tag(name="words_of")
 def glossary_words(keys: str) -> list[tuple[str, str | Promise, str | Promise]]:
-    """Return key, word and meaning for each of the given keys, separated by spaces."""
+    """Return key, word and meaning for each of the space-separated keys."""
     known = WORDS | WORDS_OF_STAFF
     return [(key, *known[key]) for key in keys.split()]
 
 
 @register.inclusion_tag("components/words.html")
 def words(keys: str) -> dict[str, Any]:
-    """Return the words with these keys, separated by spaces, each with a pop-up explanation."""
+    """Return the words with the given space-separated keys, each with a pop-up explanation."""
     return {"words": glossary_words(keys)}
 
 
@@ -256,7 +256,7 @@ def together_of(study: Study) -> str:
 
 
 class Translate(TranslateNode):
-    """Text on one line. Variables are translated as by Django."""
+    """Node of the tag ``translate``. Variables are translated as by Django."""
 
     def render(self, context: Context) -> SafeString | str:
         text = getattr(self.filter_expression.var, "literal", None)
@@ -276,7 +276,7 @@ class Translate(TranslateNode):
 
 
 class BlockTranslate(BlockTranslateNode):
-    """Text with values."""
+    """Node of the tag ``blocktranslate``."""
 
     def render_token_list(self, tokens: Any) -> tuple[str, list[str]]:
         text, names = super().render_token_list(tokens)

@@ -1,4 +1,4 @@
-"""Pages on which holders read, choose, review and withdraw."""
+"""Pages on which holders read about a study, choose, and review or withdraw their choice."""
 
 import math
 from contextlib import suppress
@@ -167,7 +167,7 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def _postpone(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Store the ticked answer and redirect to a reminder, without deciding anything."""
+    """Store the ticked answer and redirect to the page for requesting a reminder, without recording a decision."""
     answer_postpone(request, holder)
     return redirect("consent:later", holder.study.slug)
 
@@ -175,7 +175,10 @@ def _postpone(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_POST
 @holder_page
 def check_answer(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Store whether the first answer to a check question was right, until it is counted; the response hides this."""
+    """Store whether the first answer to a check question was right, until it is counted.
+
+    The response does not show this.
+    """
     form = None if holder.study.is_closed else _decision_form(holder)
     if form is None:
         return HttpResponse(status=204)
@@ -220,7 +223,7 @@ def declaration_form(holder: DataHolder, form: DecisionForm, data: Any = None) -
 def _check(
     request: HttpRequest, holder: DataHolder, form: DecisionForm, declaration: DeclarationForm | None, records: str
 ) -> HttpResponse:
-    """Return the page that repeats the valid form's answer, with a declaration of authority or a weaker promise."""
+    """Return the page that repeats the valid form's answer, with any declaration or weaker promise to confirm."""
     chosen, last = form.chosen, form.last
     context = {
         "study": holder.study,

@@ -68,7 +68,7 @@ def closed(request: HttpRequest) -> HttpResponse:
 
 
 def _opens_nothing() -> str:
-    """Return the message shown for every code that does not work, for any reason."""
+    """Return the message for a code that does not work, which is the same for every reason."""
     return _(
         "This invitation doesn't work. It may have been mistyped or replaced by a newer one, or you may already have "
         "an account. Check it, sign in, or ask the people who invited you for a new one."
@@ -77,7 +77,7 @@ def _opens_nothing() -> str:
 
 @sensitive_variables("code")
 def _opened(request: HttpRequest, code: str) -> HttpResponse | None:
-    """Redirect to the page for a code; None for all codes that do not work."""
+    """Redirect to the page for a code; None if the code does not work."""
     invitation = invitations.invitation_open(code=code, address=client_address(request))
     if invitation is not None and invitation.study.is_closed:
         return _closed(request, invitation)
@@ -89,7 +89,7 @@ def _opened(request: HttpRequest, code: str) -> HttpResponse | None:
 
 
 def _page_first(holder: DataHolder) -> str:
-    """Return the page that a link opens: the choice if the person has decided and need not again, or else the form."""
+    """Return the page that a link opens: the form, or the choice of a person who need not decide again."""
     status = holder_status(holder)
     return "consent:study" if status.current is None or status.asks else "consent:choice"
 

@@ -1,4 +1,4 @@
-"""Holders whom a request is about, as determined by an account or by a visit with an invitation.
+"""Holders whom a request is about, identified by an account or by a visit with an invitation.
 
 A visit ends some time after the last page view. After that, the session only stores which invitation was used, so that
 an answer that arrives too late can be kept for the same person, and not shown to anyone, until the link is opened
@@ -104,7 +104,7 @@ def withdrawal_keep(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | None:
-    """Return the decision form's data that the holder sent, here or to decide later, but did not confirm; or None."""
+    """Return the decision form's data that the holder sent but did not confirm, now or when postponing, or None."""
     answer = request.session.get(_ANSWER)
     return answer["data"] if answer and answer["holder"] == holder.pk else answer_draft_of(holder)
 
@@ -164,10 +164,10 @@ def acting_user(request: HttpRequest) -> User | None:
 
 
 def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator for views about all holders of a session. Everyone else is asked to sign in.
+    """Decorator for views about all holders of a session. Visitors without a holder are asked to sign in.
 
     Every page extends a visit by invitation. People whose visit has ended are asked for the invitation again, and a
-    late answer is kept for them. If an invitation no longer works, a page explains it.
+    late answer is kept for them. If an invitation no longer works, a page explains this.
     """
 
     @never_cache

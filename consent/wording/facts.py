@@ -112,7 +112,7 @@ def contact_text(study: Study) -> str:
 
 
 def texts_missing(study: Study) -> dict[str, list[str]]:
-    """Return fields, by language, with a text in the first language but not in this other language of the study."""
+    """Return fields, by other language of the study, that have a text in the first language but not in this one."""
     missing = {}
     for language in study.languages:
         if language != settings.LANGUAGE_CODE and not is_variant(language):
@@ -237,7 +237,7 @@ def changed_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 
 
 def contradictions(texts: Mapping[str, str], study: Study) -> Iterator[str]:
-    """Yield words in a form's texts that refer to a processor although, by the facts, no one else sees raw records."""
+    """Yield words in a form's texts that refer to a processor although the facts exclude others who see raw records."""
     if study.recipients:
         return
     for text in texts.values():

@@ -25,7 +25,7 @@ _TOP_HEADING = 3  # A form is displayed under a heading of level 2.
 _SHORT = 300
 _markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 DiffKind = Literal["same", "added", "removed"]
-#: A line that shares less than this with another line counts as a different line, not as a changed line.
+#: Lines that share less than this are treated as different lines, not as versions of the same line.
 _ALIKE = 0.5
 
 

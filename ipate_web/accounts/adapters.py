@@ -92,7 +92,7 @@ class AccountAdapter(DefaultAccountAdapter):
         """Show a message in the site's wording, if it has one."""
         name = (message_template or "").rpartition("/")[2].removesuffix(".txt")
         if name == "password_changed" and not request.user.is_authenticated:
-            return  # After a link in an email, perhaps the first visit, the next page explains what to do.
+            return  # After a link in an email, which may open the first visit, the next page explains what to do.
         if message or name in _DONE:
             text = message or _DONE[name] % (message_context or {})
             messages.add_message(request, level, text, extra_tags=extra_tags)
@@ -137,7 +137,7 @@ class SignOnAdapter(DefaultSocialAccountAdapter):
         return False
 
     def authenticate_by_email(self, sociallogin: Any) -> Any:
-        """Return the account with an address that the provider verified, if confirmed here or an administrator's.
+        """Return the account with an address verified by the provider, if confirmed here or made by an administrator.
 
         An address that a holder has entered but not confirmed may belong to someone else.
         """
@@ -203,7 +203,7 @@ def _signed_in(user: User, **_: Any) -> None:
 
 
 def _factors_given(request: HttpRequest, user: User, joins: int | None = None, **_: Any) -> None:
-    """Connect the account with the holder ``joins`` whose invitation led to this sign-in."""
+    """Link the account to the holder with the id ``joins``, whose invitation led to this sign-in."""
     if joins is None:
         return
     if account_join(holder_id=joins, user=user):
@@ -353,5 +353,5 @@ def idle_staff_signed_out(get_response: Callable[[HttpRequest], HttpResponse]) -
 
 
 def _is_polled(request: HttpRequest) -> bool:
-    """Return whether an open page made the request to poll for news, not a person."""
+    """Return whether the request was made by an open page that polls for news, not by a person."""
     return request.method == "GET" and "HX-Request" in request.headers

@@ -109,7 +109,7 @@ class SamePasswords(Worded):
 
 
 class SignInForm(Worded, LoginForm):
-    """Sign-in form: data holders use their e-mail address, staff their user name or address."""
+    """Sign-in form: data holders use their email address, staff their user name or address."""
 
     words = {"login": (_("Email address or user name"), ""), "password": (_("Password"), "")}
 
@@ -121,7 +121,7 @@ class SignInForm(Worded, LoginForm):
 
 
 class AddressForm(Worded, AddEmailForm):
-    """Form for another e-mail address of an account."""
+    """Form for another email address of an account."""
 
     words = {"email": (_("Another email address"), "")}
 

@@ -76,7 +76,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 def confirm_email(request: HttpRequest, key: str) -> HttpResponseBase:
     """Confirm an address for a user who is signed in to its account.
 
-    The email is not enough, because holders may mistype their address, so that someone else receives the email.
+    The link in the email is not enough, because a holder may have mistyped the address, so that someone else got it.
     """
     confirmation = get_emailconfirmation_model().from_key(key)
     if confirmation is not None and confirmation.email_address.user_id != request.user.pk:

@@ -40,7 +40,7 @@ class ParticipantSerializer(serializers.Serializer):
         help_text="Fingerprint of the site's public key; empty until it has registered."
     )
     joined_at = MinuteField(
-        allow_null=True, help_text="Time the site joined, to the minute; null before that, and always null at a site."
+        allow_null=True, help_text="Time the site joined, to the minute; null until then, and always null at a site."
     )
     left_at = MinuteField(
         allow_null=True,
@@ -56,7 +56,7 @@ class ParticipantSerializer(serializers.Serializer):
 
 
 class ProposalSerializer(serializers.Serializer):
-    """A run that the hub proposes and that this site has neither accepted nor declined yet."""
+    """A run proposed by the hub that this site has neither accepted nor declined yet."""
 
     number = serializers.CharField(help_text="Identifier that the hub and the sites use for the run.")
     title = serializers.CharField()
@@ -66,7 +66,7 @@ class ProposalSerializer(serializers.Serializer):
 
 
 class RenewalSerializer(serializers.Serializer):
-    """A site's key that is waiting to be replaced."""
+    """A key of a site that is waiting to be replaced."""
 
     site = serializers.CharField()
     former = serializers.CharField(help_text="Fingerprint of the current key.")
@@ -74,7 +74,7 @@ class RenewalSerializer(serializers.Serializer):
 
 
 class AllianceSerializer(serializers.Serializer):
-    """An alliance, as seen by the hub or by this site."""
+    """An alliance as seen by the hub or by this site."""
 
     id = serializers.IntegerField(source="pk")
     key = serializers.UUIDField(help_text="Identifier of the alliance, the same at the hub and at every site.")
@@ -87,7 +87,7 @@ class AllianceSerializer(serializers.Serializer):
     colluding = serializers.IntegerField(help_text="Number of sites, t, that may collude with the hub.")
     is_signed = serializers.BooleanField()
     joined_at = MinuteField(
-        allow_null=True, help_text="Time this site signed, to the minute; null before that, and always null at the hub."
+        allow_null=True, help_text="Time this site signed, to the minute; null until then, and always null at the hub."
     )
     left_at = MinuteField(
         allow_null=True,
@@ -192,16 +192,17 @@ class JointQuestionSerializer(serializers.Serializer):
     opened_at = MinuteField(help_text="Time the question was opened, to the minute.")
     answered_at = MinuteField(
         allow_null=True,
-        help_text="Time this site's people were charged, to the minute; null before that, and always null at the hub.",
+        help_text="Time this site's people were charged, to the minute; null until then, and always null at the hub.",
     )
     sent_at = MinuteField(
         allow_null=True,
-        help_text="Time the hub received this site's answer, to the minute; null before that, and always null at the "
+        help_text="Time the hub received this site's answer, to the minute; null until then, and always null at the "
         "hub.",
     )
     charge = serializers.FloatField(
         allow_null=True,
-        help_text="Largest charge to any of this site's people, in μ²; null before that, and always null at the hub.",
+        help_text="Largest charge to any of this site's people, in μ²; null before they are charged, and always null "
+        "at the hub.",
     )
 
     def get_ended(self, question: Any) -> str:
@@ -257,7 +258,7 @@ class StudyAlliances(ApiView):
 class StudyAlliance(ApiView):
     @operation("An alliance", "alliances", AllianceSerializer)
     def get(self, request: Request, slug: str, pk: int) -> Response:
-        """Return the sites with their fingerprints and last contact.
+        """Return the sites, with their fingerprints and the time of their last contact.
 
         At a site, this also lists the runs that the hub proposes.
         """
@@ -337,7 +338,7 @@ class RunGoOn(ApiView):
         request=GoOnSerializer,
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """End the open question and ask the remaining sites another one. If too few sites remain, the run ends."""
+        """End the open question and ask the remaining sites a new one. If too few sites remain, the run ends."""
         run = visible_run(request.user, pk, "training.cancel_run")
         _joint(run)
         sent = body_of(request, GoOnSerializer)

@@ -210,8 +210,8 @@ class MinuteField(serializers.DateTimeField):
 
 
 class StrictSerializer(serializers.Serializer):
-    # Input that refuses unknown fields and values of the wrong type: a number as text, "nan", or true as a number. This
-    # is a comment for the same reason as in `ComputedSerializer`.
+    # Serializer that refuses unknown fields and values of the wrong type: a number as text, "nan", or true as a number.
+    # This is a comment for the same reason as in `ComputedSerializer`.
 
     def to_internal_value(self, data: Any) -> Any:
         unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []
@@ -235,7 +235,7 @@ class StrictSerializer(serializers.Serializer):
 
 
 class ComputedSerializer(serializers.ModelSerializer):
-    # Document of a model with computed fields: a declared field takes its value from the method ``get_<field>``, if
+    # Serializer for a model with computed fields: a declared field takes its value from the method ``get_<field>``, if
     # there is one. Declared fields that are missing from ``Meta.fields`` follow the others, in the order of
     # declaration. This is a comment because the schema would repeat a docstring for each serializer that has none.
 
@@ -315,7 +315,7 @@ def visible_study(user: Any, slug: str, permission: str = "") -> Study:
 class RootSerializer(serializers.Serializer):
     version = serializers.CharField(help_text="Version of iPATE that sent this response, such as 0.9.0.")
     documentation = serializers.CharField(help_text="Path of the page that documents every endpoint.")
-    schema = serializers.CharField(help_text="Path of the same description as an OpenAPI document.")
+    schema = serializers.CharField(help_text="Path of the OpenAPI document, which describes the same endpoints.")
 
 
 class Root(ApiView):
@@ -339,7 +339,7 @@ class NotFoundView(ApiView):
 
 @csrf_exempt
 def outside(request: HttpRequest, path: str = "") -> HttpResponse:
-    """Respond to any method at URLs under ``/api`` that do not belong to a version of the API."""
+    """Respond to requests, with any method, for URLs under ``/api`` that do not belong to a version of the API."""
     root = reverse("api:root")
     if f"{request.path_info}/" == root:  # 308 keeps the method and body, unlike 301
         return HttpResponse(status=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": root}, content_type="text/plain")

@@ -74,7 +74,7 @@ class GroupBudgetSerializer(serializers.Serializer):
     policy = serializers.IntegerField(help_text="Version of the newest ε policy that makes this promise.")
     epsilon = serializers.FloatField(help_text="Promised ε.")
     epsilon_used = serializers.FloatField(
-        help_text="ε that corresponds only to the used part. You can add up shares, but not values of ε."
+        help_text="ε of the used part on its own. You can add up shares, but not values of ε."
     )
     epsilon_reserved = serializers.FloatField()
     epsilon_left = serializers.FloatField(
@@ -119,7 +119,7 @@ class StudyBudget(ApiView):
     def get(self, request: Request, slug: str) -> Response:
         """Return how much of each promise all runs have used and reserved, and how much is left.
 
-        These are public bounds, never one person's use.
+        All of these are public bounds, not one person's use.
         """
         study = visible_study(request.user, slug)
         groups = study_budgets(study)

@@ -103,7 +103,7 @@ class ExampleRowsSerializer(serializers.Serializer):
         help_text="Rows in the format that predictions expect: objects by column, or nested lists of pixels.",
     )
     answers = serializers.ListField(
-        child=serializers.CharField(), help_text="Invented class or target of each row, in the usual notation."
+        child=serializers.CharField(), help_text="Invented class or target of each row, as predictions would state it."
     )
 
 
@@ -153,9 +153,7 @@ class EncodingSerializer(serializers.ModelSerializer):
     class Meta:
         model = Encoding
         fields = ["dataset", "state", "progress"]
-        extra_kwargs = {
-            "progress": {"help_text": "Share of the dataset that is encoded, from 0 to 1, in steps of 0.1."}
-        }
+        extra_kwargs = {"progress": {"help_text": "Encoded share of the dataset, from 0 to 1, in steps of 0.1."}}
 
 
 class EncoderSerializer(serializers.ModelSerializer):
@@ -187,7 +185,7 @@ class EncoderSerializer(serializers.ModelSerializer):
 
 
 class EncoderRequestSerializer(StrictSerializer):
-    """The file of an encoder, the format of its input, and the statement about it."""
+    """The file of an encoder, the format of its input, and the statement about its training data."""
 
     file = serializers.FileField(help_text="ONNX file that contains the weights.")
     name = serializers.CharField(max_length=100)

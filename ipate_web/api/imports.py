@@ -58,7 +58,7 @@ class ImportFaultSerializer(serializers.Serializer):
 
 
 class LeftOutSerializer(serializers.Serializer):
-    """Items in a file that were left out for the same reason."""
+    """Items in a file that were left out for one reason."""
 
     reason = serializers.CharField()
     count = serializers.IntegerField()
@@ -89,7 +89,7 @@ class ChangedCellsSerializer(serializers.Serializer):
 
 
 class BeyondSerializer(serializers.Serializer):
-    """A person with more rows than the limit per person."""
+    """A person with more rows than allowed."""
 
     pseudonym = serializers.CharField()
     rows = serializers.IntegerField()
@@ -98,7 +98,7 @@ class BeyondSerializer(serializers.Serializer):
 class ImportSerializer(serializers.ModelSerializer):
     """An import with the results of its check."""
 
-    progress = serializers.SerializerMethodField(help_text="Share of the current step that is done, from 0 to 1.")
+    progress = serializers.SerializerMethodField(help_text="Completed share of the current step, from 0 to 1.")
     faults = serializers.IntegerField(allow_null=True, help_text="Number of errors found; null before the check.")
     problems = serializers.SerializerMethodField(help_text="The first 1,000 errors.")
     combined = serializers.SerializerMethodField(
@@ -114,7 +114,7 @@ class ImportSerializer(serializers.ModelSerializer):
         "the file is stored."
     )
     message = serializers.SerializerMethodField(
-        help_text="Reason why nothing was imported; empty if nothing went wrong."
+        help_text="Reason why nothing was imported; empty if there was no problem."
     )
 
     class Meta:
@@ -173,7 +173,7 @@ class ImportSerializer(serializers.ModelSerializer):
 
 
 class ImportRequestSerializer(UploadSerializer):
-    """A file of records with its description and the statement about its schema."""
+    """A file of records with its description, and the statement about its schema."""
 
     known = serializers.BooleanField(
         default=False,
@@ -225,7 +225,7 @@ class StudyImports(ImportView):
     def post(self, request: Request, slug: str) -> Response:
         """Upload a file of at most 16 MiB. A worker checks the whole file against the schema.
 
-        Nothing is stored as a dataset before `POST …/imports/{id}/store`. Poll the import until its `state` is
+        Nothing is stored as a dataset until you call `POST …/imports/{id}/store`. Poll the import until its `state` is
         `checked`. An unfinished import is dropped after a day, together with its file.
         """
         study = visible_study(request.user, slug, _IMPORT)
@@ -256,9 +256,9 @@ class StudyImportStore(ImportView):
         "Store a checked import (data stewards)", "studies", ImportSerializer, CONFLICT, status=202, request=None
     )
     def post(self, request: Request, slug: str, pk: str) -> Response:
-        """Store the checked file, either completely or not at all. A worker does this.
+        """Have a worker store the checked file, either completely or not at all.
 
-        `dataset` then contains the id of the stored dataset.
+        After this, `dataset` contains the id of the stored dataset.
         """
         row = _found(request, slug, pk)
         import_confirm(dataset_import=row, acting_user=request_user(request))
@@ -297,7 +297,7 @@ class StudyConsents(ApiView):
         request={"multipart/form-data": PaperRequestSerializer},
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Record the decisions in a list.
+        """Record a list of decisions made on paper.
 
         If the list has errors, nothing is recorded and the response lists every error by row. The request may be at
         most 16 MiB, including the scans.
@@ -346,7 +346,7 @@ class StudyHeadCounts(ApiView):
         examples=[OpenApiExample("Drawn with noise", request_only=True, value={})],
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Count the holders of each promise with noise, which charges everyone who is counted, or enter public numbers.
+        """Draw noisy counts of the holders of each promise, which charges everyone counted, or enter public numbers.
 
         Plans use these numbers from then on. The response is 409 for a rehearsal, because rehearsals count their
         holders themselves. It is also 409 if `follows` does not name the newest head counts, because each draw charges

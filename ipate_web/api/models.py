@@ -162,7 +162,7 @@ class ModelFileSerializer(serializers.Serializer):
 
 
 class ModelDetailSerializer(ModelSerializer):
-    card = serializers.DictField(help_text="Facts that users of the model should know.")
+    card = serializers.DictField(help_text="Facts that people should know before they use the model.")
     schema = serializers.DictField(source="run.schema", help_text="Schema of a row that is sent for prediction.")
     files = serializers.SerializerMethodField()
 
@@ -183,13 +183,13 @@ class ModelDetailSerializer(ModelSerializer):
 
 
 class ModelFilterSerializer(serializers.Serializer):
-    """Filter of models. Without it, all models that you may use are listed."""
+    """Filter of models. By default, all models that you may use are listed."""
 
-    study = serializers.SlugField(required=False, help_text="Slug of a study, to list only its models.")
+    study = serializers.SlugField(required=False, help_text="Slug of a study; list only its models.")
     stage = serializers.ChoiceField(
         StudentModel.Stage.choices,
         required=False,
-        help_text="Stage; lists only models in this stage that have not been withdrawn.",
+        help_text="List only models in this stage that have not been withdrawn.",
     )
 
 
@@ -400,10 +400,7 @@ class ModelStatement(VersionView):
         "A model's signed statement", "labels and models", StatementSerializer, GONE, parameters=[VersionSerializer]
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return the signed card and the SHA-256 of both files.
-
-        Anyone can use it to check that a file belongs to this model.
-        """
+        """Return the signed card and the SHA-256 of both files, to check that a file belongs to this model."""
         return Response({"statement": model_statement(self.model(request, pk))})
 
 
@@ -508,12 +505,12 @@ class KeysSerializer(serializers.Serializer):
 
 
 class KeyList(ApiView):
-    """Public endpoint, because people who receive a model from someone else may not have an account here."""
+    """Public endpoint, because a model's recipients may have no account on this site."""
 
     authentication_classes = ()
     permission_classes = ()
 
     @operation("Signature keys", "labels and models", KeysSerializer)
     def get(self, request: Request) -> Response:
-        """List the public keys of this site. Models are signed with JSON Web Signatures (Ed25519)."""
+        """List the public keys that verify this site's signatures of models (JSON Web Signatures with Ed25519)."""
         return Response(KeysSerializer({"keys": public_keys()}).data)

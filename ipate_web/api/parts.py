@@ -23,7 +23,7 @@ JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", d
 
 
 _TYPED = {"RunProposal": "Proposal", "PlanRequest": "PlanRequest", "RunDetail": "Run", "JointProposal": "JointProposal"}
-"""Components with ``method`` and ``choices``, and how the typed ones of each method are called after its name."""
+"""Components with ``method`` and ``choices``. The name of a typed one is the method's name with this suffix."""
 
 
 def choices_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -141,12 +141,12 @@ class LearnerParameterSerializer(serializers.Serializer):
 class LearnerSerializer(serializers.Serializer):
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]  # a field, not the serializer's own label
-    help = serializers.CharField(help_text="Kind of data or task that the learner suits; may be empty.")
+    help = serializers.CharField(help_text="Data or tasks for which the learner is suitable; may be empty.")
     parameters = LearnerParameterSerializer(many=True)
 
 
 class AggregatorParameterSerializer(serializers.Serializer):
-    """A number above 0."""
+    """A parameter of an aggregator, a number above 0."""
 
     name = serializers.CharField()
     symbol = serializers.CharField(help_text="Symbol used in the papers.")
@@ -171,7 +171,7 @@ class RepresentationSerializer(serializers.Serializer):
         "well."
     )
     statement = serializers.CharField(
-        help_text="Statement that you make by setting “stated” in “choices”; empty if none is needed."
+        help_text="Statement that you confirm by setting “stated” in “choices”; empty if none is required."
     )
     parameters = LearnerParameterSerializer(many=True)
 
@@ -206,7 +206,7 @@ class MethodSerializer(serializers.Serializer):
         help_text="Result of the method's runs: a model, or a table of counts, which needs no public points or "
         "student.",
     )
-    choices = ChoiceSerializer(many=True, help_text="Settings for the first variant.")
+    choices = ChoiceSerializer(many=True, help_text="Settings of the first variant.")
     variants = VariantSerializer(many=True)
 
 
@@ -233,7 +233,7 @@ class LearnerList(ApiView):
 
     @operation("Learners", "runs", LearnerSerializer(many=True), operation_id="learners_list")
     def get(self, request: Request) -> Response:
-        """List the learners and their parameters, for the `learner` choice when teachers vote."""
+        """List the learners and their parameters, for the choice `learner` of runs in which teachers vote."""
         return Response(LearnerSerializer(_described(LEARNERS), many=True).data)
 
 
@@ -254,7 +254,7 @@ class RepresentationList(ApiView):
 
     @operation("Representations", "runs", RepresentationSerializer(many=True), operation_id="representations_list")
     def get(self, request: Request) -> Response:
-        """List the representations and their parameters, for `choices` of a run in which every holder is asked.
+        """List the representations and their parameters, for the `choices` of a run in which every holder is asked.
 
         All are fitted on public points. If `embedded` is set, rounds after the first use the student's inner layer
         instead.
@@ -318,7 +318,7 @@ class AggregatorList(ApiView):
 
     @operation("Aggregators", "runs", AggregatorSerializer(many=True), operation_id="aggregators_list")
     def get(self, request: Request) -> Response:
-        """List the aggregators and their parameters, for `choices` of a run. All parameters are required."""
+        """List the aggregators and their parameters, for the `choices` of a run. All parameters are required."""
         aggregators = [
             {"name": name, "label": aggregator.label, "description": aggregator.help, "parameters": aggregator.fields()}
             for name, aggregator in AGGREGATORS.items()

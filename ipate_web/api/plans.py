@@ -1,4 +1,4 @@
-"""Proposals of runs as they are submitted, and plans: the effects, possible charges and expected results of a run."""
+"""Proposals of runs as submitted, and plans: the steps, possible charges and expected results of a run."""
 
 import tomllib
 from pathlib import Path
@@ -49,7 +49,9 @@ _CHOSEN = {choice.name for method in IMPLEMENTED for choice in method.choices.de
 
 
 class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
-    study = serializers.SlugRelatedField(slug_field="slug", queryset=Study.objects.none())
+    study = serializers.SlugRelatedField(
+        slug_field="slug", queryset=Study.objects.none(), label="Study", help_text="Slug of the study."
+    )
     private_dataset = IdField(queryset=Dataset.objects.none())
     public_dataset = IdField(
         queryset=Dataset.objects.none(),
@@ -121,7 +123,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
 
 
 def proposal_of(request: Request, serializer: type[RunProposalSerializer] = RunProposalSerializer) -> dict[str, Any]:
-    """Return the fields of the proposed run, in a study in which the user may propose runs."""
+    """Return the fields of the proposed run, after checking that the user may propose runs in its study."""
     proposal = body_of(request, serializer, request=request)
     permission_check(request.user, "training.propose_run", proposal["study"])
     return proposal
@@ -230,14 +232,14 @@ class PlannedRoundSerializer(serializers.Serializer):
 
 @declared_by(Compared)
 class ComparedTeachersSerializer(serializers.Serializer):
-    """Number of teachers, and what they would release."""
+    """An option for the number of teachers and what they release."""
 
     right = serializers.FloatField(help_text="Expected share of points for which the student gets the correct label.")
 
 
 @declared_by(LevelForecast)
 class LevelForecastSerializer(serializers.Serializer):
-    """Forecast of the first round for one promise."""
+    """Forecast for the holders of one promise in the first round."""
 
 
 @declared_by(RoundForecast)
@@ -313,7 +315,7 @@ class PlanSerializer(serializers.Serializer):
 
 
 def plan_document(run: Run, planned: dict[str, Any]) -> dict[str, Any]:
-    """Return a plan in the form of the API, in the language of the request."""
+    """Return the API's document of a plan, in the language of the request."""
     document = {"method": run.method, "outlook": outlook_document(run, planned), **in_words(planned)}
     return PlanSerializer(document).data
 
@@ -321,8 +323,8 @@ def plan_document(run: Run, planned: dict[str, Any]) -> dict[str, Any]:
 class PlanRequestSerializer(RunProposalSerializer):
     share = serializers.FloatField(
         required=False,
-        help_text="Share of every cap to plan for, above 0 and at most 1. Defaults to a quarter or what is "
-        "free, whichever is smaller (1 in a rehearsal).",
+        help_text="Share of every cap to plan for, above 0 and at most 1. Defaults to a quarter or the free share, "
+        "whichever is smaller (1 in a rehearsal).",
     )
 
     class Meta(RunProposalSerializer.Meta):
@@ -353,8 +355,8 @@ class RunPlan(ApiView):
 class ShareQuerySerializer(serializers.Serializer):
     share = serializers.FloatField(
         required=False,
-        help_text="Share of every cap, for a draft. Defaults to a quarter or what is free, whichever is "
-        "smaller (1 in a rehearsal).",
+        help_text="Share of every cap, for a draft. Defaults to a quarter or the free share, whichever is smaller (1 "
+        "in a rehearsal).",
     )
 
 
@@ -367,7 +369,7 @@ class RunPlanned(ApiView):
     def get(self, request: Request, pk: UUID) -> Response:
         """Return the run's plan.
 
-        For a draft, this is the plan that would result from approving it now with this share.
+        For a draft, this is the plan that would result from approving it now with the given `share`.
         """
         run = visible_run(request.user, pk, "training.approve_run")
         if run.plan:

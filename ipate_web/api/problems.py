@@ -20,9 +20,9 @@ from learning.mechanisms.protocol import PlanError
 
 MEDIA_TYPE = "application/problem+json"
 MOST_FAULTS = 1000
-"""Faults of a file that an answer lists."""
+"""Maximum number of errors in a file that a response lists."""
 PAGE = "/docs/errors.html"
-"""Page of the documents that lists all kinds."""
+"""Path of the documentation page that lists all kinds."""
 _SIGN_IN = "Send the header “Authorization: Bearer <token>”; you can create tokens on the page “API tokens”."
 
 
@@ -31,10 +31,10 @@ class Kind:
     """A kind of problem. It keeps its name in all versions of the API.
 
     Attributes:
-        name: The last part of its URL.
-        status: Status of responses about it.
-        meaning: What it means.
-        remedy: What a program or its author can do.
+        name: Last part of its URL.
+        status: HTTP status of its responses.
+        meaning: Description of the problem.
+        remedy: Steps that a program or its author can take.
     """
 
     name: str
@@ -191,7 +191,7 @@ _OF_STATUS = {kind.status: kind for kind in reversed(KINDS.values())} | {
     HTTPStatus.BAD_REQUEST: KINDS["invalid-fields"],
     HTTPStatus.FORBIDDEN: KINDS["not-permitted"],
 }
-"""Kind of a problem if only its status is known."""
+"""Default kind of a problem, by status."""
 
 
 def problem(kind: Kind, detail: str, errors: list[dict[str, Any]] | None = None) -> JsonResponse:
@@ -244,7 +244,7 @@ def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse 
 
 
 def _kind(status: HTTPStatus, error: Exception) -> Kind:
-    """Return the kind that an exception names as its code, or else the kind for its status."""
+    """Return the kind named by the code of an exception, or else the kind for its status."""
     code = error.get_codes() if isinstance(error, exceptions.APIException) else ""
     named = KINDS.get(code) if isinstance(code, str) else None
     if isinstance(error, exceptions.ParseError):
@@ -253,7 +253,7 @@ def _kind(status: HTTPStatus, error: Exception) -> Kind:
 
 
 def _nameless(error: DataError) -> DataError:
-    """Return the first error without its file, whose path is on the server."""
+    """Return the first error without its file name, which is a path on the server."""
     return DataError(error.problem, error.remedy, row=error.row, column=error.column)
 
 
@@ -342,14 +342,13 @@ HEADERS = {
 }
 """Headers of responses, by name."""
 _ONLY = {"Location": (HTTPStatus.CREATED, HTTPStatus.ACCEPTED), "Retry-After": (HTTPStatus.TOO_MANY_REQUESTS,)}
-"""Statuses of those that not every response has."""
+"""Statuses of the responses that have a header, for headers that not every response has."""
 
 
 def problems_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Add the error responses of every operation to the OpenAPI schema.
 
-    Responses that only some operations have, and that do not follow from the request, are named by the operations; see
-    `CONFLICT`.
+    Operations declare responses that do not follow from the request themselves; see `CONFLICT`.
     """
     result["components"]["schemas"]["Problem"] = PROBLEM_SCHEMA
     result["components"]["headers"] = HEADERS
@@ -385,9 +384,9 @@ DESCRIPTIONS = {
     HTTPStatus.UNAUTHORIZED: "The token is missing, unknown, revoked or expired.",
     HTTPStatus.FORBIDDEN: "Your role in the study, or the scope of your token, does not allow this.",
     HTTPStatus.NOT_FOUND: "The resource does not exist, or you may not see it.",
-    HTTPStatus.NOT_ACCEPTABLE: "The response is not available in the format that “Accept” asks for.",
-    HTTPStatus.CONFLICT: "The request is well formed, but the study's policy, head counts or shares, or the state "
-    "of the run, do not allow it now.",
+    HTTPStatus.NOT_ACCEPTABLE: "The response is not available in the format requested by “Accept”.",
+    HTTPStatus.CONFLICT: "The request is well formed, but it conflicts with the state of the run, or with the study's "
+    "policy, head counts or shares.",
     HTTPStatus.GONE: "The model was withdrawn; “detail” says when and why.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The request is too large.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The operation does not accept this content type.",
@@ -395,7 +394,7 @@ DESCRIPTIONS = {
     HTTPStatus.TOO_MANY_REQUESTS: "You have sent too many requests. Wait for the number of seconds in “Retry-After”.",
 }
 CONFLICT = {HTTPStatus.CONFLICT.value: OpenApiResponse(description=DESCRIPTIONS[HTTPStatus.CONFLICT])}
-"""Response of operations that a study's or a run's state may not allow."""
+"""Response of operations that the state of a study or run may not allow."""
 UNPROCESSABLE = {
     HTTPStatus.UNPROCESSABLE_ENTITY.value: OpenApiResponse(description=DESCRIPTIONS[HTTPStatus.UNPROCESSABLE_ENTITY])
 }

@@ -16,10 +16,10 @@ from rest_framework.request import Request
 from ipate_web.accounts.adapters import NEEDED, lacks_second_factor
 from ipate_web.tokens.models import ApiToken
 
-#: More than a thousand MNIST images need; a request is held in memory as a whole.
+#: Maximum size of a request, which is held in memory as a whole. A thousand MNIST images need less.
 MAX_BYTES: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 LARGEST = 2**31 - 1
-"""More than any list has, and what every database counts to."""
+"""Largest number accepted in a request. Every database can handle it, and no list is longer."""
 
 
 class TooLarge(APIException):
@@ -58,7 +58,7 @@ class LimitedJSONParser(JSONParser):
 
 
 def _discard(stream: Any) -> None:
-    """Read the rest of a refused request, within limits, because clients read no response until they have sent all."""
+    """Read the rest of a refused request, within limits, because clients read no response before sending everything."""
     for _ in range(8 * MAX_BYTES // 2**20):
         if not stream.read(2**20):
             return
@@ -110,7 +110,7 @@ def _storable(text: str) -> None:
 
 
 class LimitedMultiPartParser(MultiPartParser):
-    """Parser of forms with files that refuses content announced as larger than ``MAX_BYTES``; it never reads more."""
+    """Parser of forms with files. It refuses content announced as larger than ``MAX_BYTES`` and never reads more."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         if stream.META.get("CONTENT_LENGTH", "").isdigit() and int(stream.META["CONTENT_LENGTH"]) > MAX_BYTES:
@@ -158,8 +158,8 @@ def _whole_number(request: Request, name: str, least: int, otherwise: int) -> in
 class WithinScope(BasePermission):
     """Permission that refuses requests outside a token's scopes; users signed in by a browser have no scopes.
 
-    Reading requires the scope that an endpoint names as ``reading_scope``, which is “read” with few exceptions. All
-    else requires the scope that it names as ``scope``.
+    Reading requires the scope in the endpoint's ``reading_scope``, which is “read” with few exceptions. Everything else
+    requires the scope in its ``scope``.
     """
 
     def has_permission(self, request: Request, view: Any) -> bool:

@@ -35,7 +35,7 @@ _SERIALIZERS: dict[Any, type[serializers.Serializer]] = {}
 
 
 def declared_by(kind: type) -> Callable[[_Serializer], _Serializer]:
-    """Give a serializer the fields that a dataclass declares, placed before its own."""
+    """Give a serializer the fields that a dataclass declares, before its own fields."""
 
     def declared(serializer: _Serializer) -> _Serializer:
         own = serializer.get_fields
@@ -96,7 +96,9 @@ def visible_run(user: Any, pk: UUID, permission: str = "") -> Run:
 
 
 class RunSerializer(ComputedSerializer):
-    study: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    study: serializers.SlugRelatedField = serializers.SlugRelatedField(
+        slug_field="slug", read_only=True, label="Study", help_text="Slug of the study."
+    )
     labels = serializers.IntegerField(read_only=True, help_text="Number of queries that were answered.")
     reinforced = serializers.IntegerField(
         read_only=True, help_text="Number of queries that keep the student's own label, at no cost (Interactive-GNMax)."
@@ -111,7 +113,7 @@ class RunSerializer(ComputedSerializer):
         help_text="Share of the most frequent class in the test data, rounded; null without a published model."
     )
     created_by = UserField("created_by")
-    ended_at = MinuteField(allow_null=True, help_text="Time the run ended, to the minute; null before that.")
+    ended_at = MinuteField(allow_null=True, help_text="Time the run ended, to the minute; null until then.")
 
     class Meta:
         model = Run
@@ -136,7 +138,7 @@ class StageSerializer(serializers.Serializer):
         help_text="Name of the stage: “people” or “teachers” while the run is preparing, then “asking”."
     )
     share = serializers.FloatField(
-        help_text="Share of the stage that is done, from 0 to 1. While teachers are trained, it advances in steps of "
+        help_text="Completed share of the stage, from 0 to 1. While teachers are trained, it advances in steps of "
         "0.1, or one teacher at a time if there are fewer than ten."
     )
 
@@ -146,9 +148,9 @@ class ProgressSerializer(serializers.Serializer):
 
     stages = StageSerializer(many=True, help_text="Stages of the run, in order.")
     queries = serializers.IntegerField(
-        help_text="Number of public points put to the vote, or of gradient steps taken, so far."
+        help_text="Number of public points put to the vote so far, or of gradient steps taken."
     )
-    points = serializers.IntegerField(help_text="Number of public points, or of gradient steps planned.")
+    points = serializers.IntegerField(help_text="Total number of public points, or of planned gradient steps.")
     labels = serializers.IntegerField(help_text="Number of queries answered so far.")
     student = serializers.FloatField(
         allow_null=True, help_text="Progress of the student in training, from 0 to 1; null if none is being trained."
@@ -193,7 +195,7 @@ class OutlookSerializer(serializers.Serializer):
 
 
 def outlook_document(run: Run, plan: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Return an `outlook` of a run as JSON, in words."""
+    """Return the `outlook` of a run as JSON, with sentences for people."""
     expected = outlook(run, plan)
     return None if expected is None else in_words(expected.to_json())
 
@@ -234,12 +236,12 @@ class RunDetailSerializer(RunSerializer):
         allow_null=True,
         help_text="Reason why the run failed or is waiting; null for users who are not staff of the study.",
     )
-    approved_at = MinuteField(allow_null=True, help_text="Time of the approval, to the minute; null before that.")
+    approved_at = MinuteField(allow_null=True, help_text="Time of the approval, to the minute; null until then.")
     started_at = MinuteField(
-        allow_null=True, help_text="Time a worker started the run, to the minute; null before that."
+        allow_null=True, help_text="Time a worker started the run, to the minute; null until then."
     )
     spending_began_at = MinuteField(
-        allow_null=True, help_text="Time the run began to use its share, to the minute; null before that."
+        allow_null=True, help_text="Time the run began to use its share, to the minute; null until then."
     )
     rehearsed = serializers.DictField(
         help_text="Settings of a rehearsal: levels with their share and ε, the accounting method, and the "

@@ -32,7 +32,7 @@ RunFilterSerializer = RUNS.parameters("RunFilterSerializer", "Order of the runs;
 
 
 class RunList(ApiView, generics.ListAPIView):
-    """Runs, with search, filters and sorting, and new runs."""
+    """List of runs, with search, filters and sorting, and proposals of new runs."""
 
     query_class = RunFilterSerializer
     serializer_class = RunSerializer
@@ -106,7 +106,7 @@ class EventStream(BaseRenderer):
 
 _EVENT_FIELDS = ("id", "status", "progress", "place", "expected_start", "reason", "model")
 _RETRY = 2
-"""Seconds after which a program that follows a run asks again."""
+"""Seconds after which a program that follows a run asks for news again."""
 
 
 class RunEvents(ApiView):
@@ -165,12 +165,15 @@ class RunWithdraw(ApiView):
 
 
 class ApprovalSerializer(StrictSerializer):
-    """Share of every holder's cap that the run may use. The part publicly known to be unused becomes free again."""
+    """Share of every holder's cap that the run may use.
+
+    After the run, the part publicly known to be unused becomes free.
+    """
 
     share = serializers.FloatField(
         required=False,
-        help_text="Share of every cap, above 0 and at most what is free. Defaults to a quarter or what is "
-        "free, whichever is smaller (1 in a rehearsal).",
+        help_text="Share of every cap, above 0 and at most the free share. Defaults to a quarter or the free share, "
+        "whichever is smaller (1 in a rehearsal).",
     )
     revision = serializers.IntegerField(
         required=False,

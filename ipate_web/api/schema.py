@@ -1,4 +1,4 @@
-"""OpenAPI document, rendered once per process, language and form because this takes seconds, and its examples."""
+"""OpenAPI document with examples, rendered once per process, language and format because this takes seconds."""
 
 import hashlib
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ _VALUES: dict[str, Any] = {
     **{"learner": "nearest_neighbour", "column": "class", "classes": ["six", "seven"], "rows": 1000},
     **{"contact_telephone": "+49 30 1234567", "next": None, "previous": None, "count": 1},
 }
-"""Values of fields by name, where the field's schema allows them."""
+"""Example values by name of the field, used where the field's schema allows them."""
 _FORMATS: dict[str, Any] = {
     "uuid": _RUN,
     "date-time": "2026-03-02T09:30:00Z",
@@ -66,7 +66,7 @@ _DEPTH = 6
 
 
 def examples_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Give each JSON body of a request or response an example, if it names none."""
+    """Add an example to each JSON body of a request or response that has none."""
     for body in bodies(result):
         if not {"example", "examples"} & body.keys():
             body["example"] = example_of(body["schema"], result["components"]["schemas"])

@@ -1,4 +1,4 @@
-"""Endpoints through which an alliance's sites reach their hub. Sites sign their requests and have no account here.
+"""Endpoints that sites of an alliance use at their hub. Sites sign their requests and have no account here.
 
 docs/sites.md describes them. They are not meant for people or for other clients of the API.
 """

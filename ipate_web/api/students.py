@@ -62,7 +62,7 @@ class EvaluationSerializer(serializers.Serializer):
     points = serializers.IntegerField(help_text="Number of points in the test dataset.")
     measures = serializers.ListField(
         child=serializers.DictField(),
-        help_text="Measures for outcomes other than classes; these replace all other measures here.",
+        help_text="Measures for outcomes other than classes, which replace all other measures of this object.",
     )
     accuracy = serializers.FloatField()
     interval = _interval(help_text="95 % confidence interval.")
@@ -98,7 +98,7 @@ class EvaluationSerializer(serializers.Serializer):
     )
 
     def get_fields(self) -> dict[str, serializers.Field]:
-        """Return the fields; a model has only those that apply to its outcome."""
+        """Return the fields; the evaluation of a model has only those that apply to its outcome."""
         fields = super().get_fields()
         for name, field in fields.items():
             field.required = name == "points"
@@ -163,7 +163,7 @@ class StudentTrainingSerializer(serializers.ModelSerializer):
     class Meta:
         model = StudentTraining
         fields = ["learner", "parameters", "progress", "message", "requested_by", "requested_at"]
-        extra_kwargs = {"progress": {"help_text": "Share of the training that is done, from 0 to 1."}}
+        extra_kwargs = {"progress": {"help_text": "Completed share of the training, from 0 to 1."}}
 
 
 class StudentsSerializer(serializers.Serializer):
@@ -193,7 +193,7 @@ class WithdrawalSerializer(StrictSerializer):
 
 
 def students_document(run: Run) -> dict[str, Any]:
-    """Return the versions of a run's student, and any training of another version, in the form of the API."""
+    """Return the API's document of the versions of a run's student, and of any training in progress."""
     versions = run_versions(run)
     return StudentsSerializer({"versions": versions.all, "training": versions.training}).data
 

@@ -55,6 +55,7 @@ class StudySerializer(serializers.ModelSerializer):
     class Meta:
         model = Study
         fields = ["slug", "title", "purpose", "controller", "contact", "contact_telephone", "delta", "rehearsal"]
+        extra_kwargs: dict[str, dict[str, Any]] = {"delta": {"label": "δ"}}
 
 
 class PolicySerializer(serializers.Serializer):
@@ -72,7 +73,7 @@ class LevelSerializer(serializers.Serializer):
 
 
 class ConditionSerializer(serializers.Serializer):
-    """Conditional approval of the policy or form in force."""
+    """A conditional approval of the policy or form in force."""
 
     about = serializers.SerializerMethodField(help_text="Subject of the approval: `policy` or `form`.")
     conditions = serializers.CharField(source="text")
@@ -232,7 +233,7 @@ class RehearsalStudySerializer(StrictSerializer, serializers.ModelSerializer):
     """A rehearsal study to set up."""
 
     rehearsal = RehearsalField(
-        help_text="Always true; a study that asks people for consent has to be set up on its page."
+        help_text="Always true. Studies that ask people for consent can be set up only on the site's pages."
     )
     members = serializers.ListField(
         child=MemberSerializer(),
@@ -245,12 +246,12 @@ class RehearsalStudySerializer(StrictSerializer, serializers.ModelSerializer):
     class Meta:
         model = Study
         fields = [*StudySerializer.Meta.fields, "retain_votes", "members"]
-        extra_kwargs = {"delta": {"required": False}}
+        extra_kwargs = {"delta": {"required": False, "label": "δ"}}
 
 
 @extend_schema_view(get=operation("Your studies", "studies"))
 class StudyList(ApiView, generics.ListAPIView):
-    """Studies whose runs you may see."""
+    """List the studies whose runs you may see."""
 
     serializer_class = StudySerializer
     scope = Scope.REHEARSE
@@ -292,16 +293,16 @@ class StudyDetail(ApiView):
 
 
 class TaskSerializer(serializers.Serializer):
-    """A task and the page on which to do it."""
+    """A task and the URL of its page."""
 
     study = serializers.CharField(source="study.slug")
     kind = serializers.ChoiceField([(kind.value, kind.value) for kind in Kind if kind not in _PAGES_ALONE])
     text = serializers.CharField()
-    url = serializers.SerializerMethodField(help_text="URL of the page on which you do the task.")
+    url = serializers.SerializerMethodField(help_text="URL of the page for the task.")
     since = MinuteField(help_text="Time the task started waiting, to the minute.")
     answer_by = serializers.DateField(allow_null=True, help_text="Last day for an answer; null if none was set.")
     own = serializers.BooleanField(
-        source="is_own", help_text="Whether you proposed it yourself; if so, someone else has to decide."
+        source="is_own", help_text="Whether you made the proposal, so that someone else has to decide."
     )
 
     def get_url(self, task: object) -> str:

@@ -133,7 +133,7 @@ class CellSerializer(serializers.Serializer):
     """A cell of a table."""
 
     values = serializers.ListField(child=serializers.CharField(), help_text="Values of the cell, one for each column.")
-    people = serializers.FloatField(source="count", help_text="Number of people, with noise; may be negative.")
+    people = serializers.FloatField(source="count", help_text="Noisy number of people; may be negative.")
     least = serializers.FloatField(
         help_text="Lower end of the interval that contains the true number with at least 95 % probability, however "
         "the levels are spread across the cells."
@@ -147,7 +147,7 @@ class CellSerializer(serializers.Serializer):
         help_text="Upper end of the interval that begins at `low`. In runs across sites, the interval does not "
         "account for the noise of the sites' head counts."
     )
-    weighted = serializers.FloatField(help_text="Sum of these people's weights, with noise.")
+    weighted = serializers.FloatField(help_text="Noisy sum of these people's weights.")
 
 
 class LevelPartSerializer(serializers.Serializer):
@@ -159,7 +159,7 @@ class LevelPartSerializer(serializers.Serializer):
 
 
 class EstimateSerializer(serializers.Serializer):
-    """Number with its interval."""
+    """A number with its interval."""
 
     value = serializers.FloatField()
     low = serializers.FloatField(
@@ -222,7 +222,7 @@ class TableCsv(LabelFileRenderer):
 
 
 class MarginalSerializer(serializers.Serializer):
-    """A table that was counted for an edge of the tree."""
+    """A counted table, one for each edge of the tree that rows are drawn from."""
 
     columns = serializers.ListField(child=serializers.CharField())
     cells = serializers.IntegerField()
@@ -246,7 +246,7 @@ class PassingSerializer(serializers.Serializer):
 
 
 class ParentsSerializer(serializers.Serializer):
-    """A column in the network that rows are drawn from."""
+    """A column with its parents in the network that rows are drawn from."""
 
     column = serializers.CharField()
     parents = serializers.ListField(child=serializers.CharField())

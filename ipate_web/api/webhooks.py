@@ -63,7 +63,7 @@ class WebhookRequestSerializer(StrictSerializer):
             [(name, name) for name in EVENTS],
             error_messages={"invalid_choice": f"There is no event “{{input}}”. Use: {_NAMES}."},
         ),
-        help_text="Names of the events that it is notified about; at least one.",
+        help_text="Names of the events to send; at least one.",
     )
 
 
@@ -155,7 +155,7 @@ class StudyWebhooks(WebhookView, generics.ListAPIView):
 class StudyWebhook(WebhookView):
     @operation("Remove a webhook (operators)", "webhooks", None, status=204, request=None)
     def delete(self, request: Request, slug: str, pk: int) -> Response:
-        """Stop notifying a program. Waiting messages are not sent, and its deliveries disappear from the list."""
+        """Stop notifying a program. Pending messages are not sent, and the list no longer shows its deliveries."""
         endpoint_remove(endpoint=_managed_webhook(request, slug, pk), acting_user=request_user(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 

@@ -14,5 +14,5 @@ STORAGES = ("private", "models")
 #: asks. These files contain people's records without separate keys, and can be recomputed or uploaded again.
 LEFT_OUT = re.compile(r"imports/|runs/[^/]+/coordinates-")
 
-#: File of a backup that describes all other files. It is the last one.
+#: Last file of a backup, which describes all other files.
 MANIFEST = "manifest.json"

@@ -17,7 +17,7 @@ from django.db.backends.postgresql.client import DatabaseClient
 
 from ipate_web.backups import BackupError
 
-#: Query of the copied snapshot: SQL without parameters → rows.
+#: Function that queries the copied snapshot: from SQL without parameters to rows.
 Query = Callable[[str], list[tuple]]
 
 #: PostgreSQL schemas for the restored data, and for the live data while the restored schema gets its name.
@@ -49,7 +49,7 @@ def database_staged(path: Path) -> Iterator[None]:
 
 
 def staged_remove() -> None:
-    """Remove what a failed or killed restoration left next to the live database."""
+    """Remove leftovers of a failed or killed restoration next to the live database."""
     if connection.vendor == "postgresql":
         with suppress(DatabaseError), connection.cursor() as cursor:
             cursor.execute(f"DROP SCHEMA IF EXISTS {_BESIDE} CASCADE")

@@ -41,7 +41,7 @@ from ipate_web.backups.databases import Query, staged_remove
 from training.engine.records import ring_of
 from training.models import Dataset
 
-#: A file: the storage and its name there.
+#: A file: a storage and the file's name in it.
 Name = tuple[str, str]
 
 #: Fields that contain names of files: model, field, storage.
@@ -251,7 +251,7 @@ def leftovers_remove(folder: Path) -> None:
         added = []
     named = files_named_now()
     for alias, name, digest in added:
-        # If the site has written the file in the meantime, its content differs or a row refers to it.
+        # If the site has written the file in the meantime, its content is different or a row refers to it.
         if (alias, name) not in named and storages[alias].exists(name) and _digest(alias, name) == digest:
             storages[alias].delete(name)
     record.unlink()
@@ -356,7 +356,7 @@ def backup_keys(backup: Path) -> Path | None:
 
 
 def keys_restore(copy: Path, identities: Sequence[Identity]) -> int:
-    """Restore those keys in a copy that this installation lacks; return their number."""
+    """Restore the keys that a copy contains and this installation lacks; return their number."""
     restored = 0
     with archive_open(copy, identities) as members:
         for name, content in members:

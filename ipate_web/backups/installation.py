@@ -138,13 +138,13 @@ def _erased_since(moment: datetime) -> bool:
 
 
 def _copy(archive: tarfile.TarFile, folder: Path) -> None:
-    """Copy everything into ``archive``, with the database copied via ``folder``."""
+    """Copy everything into ``archive``, using ``folder`` for the database copy."""
     copies = FileCopies(archive)
     dump = folder / dump_name()
     with progress_bar(desc="copying files", unit="B", unit_scale=True) as bar:
         copies.renew(bar)
         for _ in range(TRIES):
-            # Files that rows refer to although they were deleted permanently, such as files of ended runs.
+            # Permanently deleted files that rows still refer to, such as files of ended runs.
             absent = {
                 (alias, name)
                 for alias, name in files_named_now() - copies.digests.keys()
@@ -315,7 +315,7 @@ def _files_of(manifest: dict[str, Any]) -> dict[Name, str]:
 
 def _locked() -> dict[str, dict[str, int]]:
     """Lock the studies for which the backup lacks records; return how many are missing from each."""
-    # Earlier verifications were of a different database.
+    # Earlier verifications were made with a different database.
     Verification.objects.update(verified_at=None, claimed_at=None)
     locked = {}
     for study in Study.objects.all():

@@ -21,7 +21,7 @@ from training.watch import budgets_low
 
 #: Maximum numbers of points in a curve and of rows in its table.
 POINTS, ROWS = 60, 12
-#: Number of runs (the latest) with their own colour in a bar; earlier runs share a colour.
+#: Number of latest runs that have their own colour in a bar; all earlier runs share one colour.
 COLOURS = 5
 
 
@@ -47,7 +47,7 @@ class BudgetRow:
 
 @dataclass(frozen=True)
 class BudgetUses:
-    """Use of budgets: its style in the bars, and the part of each group's cap that it used (None if nothing)."""
+    """One use of budgets: its style in the bars, and the part of each group's cap that it used (None if nothing)."""
 
     use: BudgetUse
     look: str
@@ -84,7 +84,7 @@ class BudgetOverview:
 
     @property
     def low_words(self) -> str:
-        """These groups in words: "High protection 8.2 %, Low protection 9.0 %"."""
+        """The groups of `low` in words: "High protection 8.2 %, Low protection 9.0 %"."""
         return ", ".join(f"{row.name} {percent(row.group.share_left)}" for row in self.low)
 
     @cached_property

@@ -37,7 +37,7 @@ class Series:
 class Chart:
     """Plot of one or more series over the same x.
 
-    ``templates/components/chart.html`` draws it, ``templates/components/chart_table.html`` lists its numbers.
+    The components ``chart`` and ``chart_table`` (``templates/components/charts.html``) draw it and list its numbers.
 
     Attributes:
         x: numbers, or names with ``scale="category"``.
@@ -102,7 +102,7 @@ def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | Non
 
 
 def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
-    """Return charts, with captions, that compare numbers of teachers by points labelled right and cost of a query."""
+    """Return charts with captions that compare numbers of teachers: points labelled correctly, cost of a query."""
     if not isinstance(plan, TeachersPlan):
         return []
     numbers = sorted({each.teachers for each in plan.compared})

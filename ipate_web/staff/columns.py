@@ -306,7 +306,7 @@ class Columns:
         ]
 
     def changed(self, forms_by_place: Mapping[int, "ColumnForm"]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        """Return all columns in JSON, updated from the given valid forms, and the rules that are not the usual ones."""
+        """Return all columns in JSON, updated from the given valid forms, and all rules that are not the default."""
         columns = list(self.schema["columns"])
         rules = {each["name"]: each["rule"] for each in self.initial}
         for place, form in forms_by_place.items():

@@ -40,7 +40,7 @@ _DECIMALS = 6
 
 
 def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """Return the name of each parameter and its value in each run, in words, if these words differ."""
+    """Return each parameter whose value differs between the runs, as words: its name, and its value in each run."""
     rows = [
         (_label(parameter.name, runs), [_value(parameter.name, value, runs) for value in parameter.values])
         for parameter in parameters
@@ -134,7 +134,7 @@ def _choice_label(choice: Choice, of: str, runs: Sequence[Run]) -> str:
 
 
 def _parameter_labels(kind: Any) -> dict[str, str]:
-    """Return the labels of the parameters of a learner, a student or an aggregator, if there are any."""
+    """Return the labels of the parameters of a learner, a student or an aggregator; empty if it has none."""
     if kind is None:
         return {}
     if issubclass(kind, Aggregator):
@@ -167,7 +167,7 @@ def _value(name: str, value: Any, runs: Sequence[Run]) -> str:
 
 
 def cost_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
-    """Return charts of the largest used share of a group's cap, against labels for some runs, steps for others."""
+    """Return charts of the largest used share of a group's cap, by labels for some runs and by steps for others."""
     titles = run_titles(runs)
     lines: dict[bool, list[tuple[str, dict[float, float]]]] = {True: [], False: []}
     for title, each in zip(titles, runs, strict=True):

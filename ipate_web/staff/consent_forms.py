@@ -83,7 +83,7 @@ HEADINGS = (
 
 
 def headings_text(language: str) -> str:
-    """Return a text consisting of the headings, in ``language`` or, if the site lacks it, in the site's first one."""
+    """Return a text with only the headings, in ``language`` or, if the site lacks it, in the site's first language."""
     with override(_site_language(language)):
         return "\n\n\n".join(f"# {_(heading)}" for heading, _what in HEADINGS)
 
@@ -143,7 +143,7 @@ class ConsentFormForm(forms.Form):
                     self.add_error(code, ValidationError(message, params={"headings": ", ".join(empty)}))
         others = self.draft is not None and self.draft.saved_by_id != self.acting_user.pk
         if others and self.cleaned_data.get("seen") != self.digest:
-            # Someone who has read this message and saves again does so deliberately.
+            # Someone who saves again after this message does so deliberately.
             self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
             message = gettext_lazy(
                 "%(who)s has saved a different draft since you opened this page, and yours is not saved yet. Save "
@@ -417,7 +417,7 @@ def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse
 
 
 def _proposed(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, decided: PublicationForm) -> str:
-    """Propose the draft or announce it as a correction, and return the message. Raises ValidationError."""
+    """Propose the draft, or announce it as a correction; return a message about this. Raises ValidationError."""
     if decided.decision == CORRECTION:
         if draft.facts is not None and draft.facts != facts_of(study):
             raise ValidationError(_("A correction cannot change facts. Propose this as a new version."))

@@ -102,9 +102,9 @@ class ParameterGroup:
 
 
 def kind_add(form: forms.Form, role: str, label: Any, unset: str = "") -> None:
-    """Add the field ``role`` of :data:`KINDS`, and fields for the parameters of each kind.
+    """Add the field ``role``, with the choices in :data:`KINDS`, and fields for the parameters of each choice.
 
-    ``unset`` describes what happens if nothing is chosen, if this is allowed.
+    ``unset`` describes the effect of choosing nothing, if this is allowed.
     """
     named = [(name, _(kind.label)) for name, kind in KINDS[role].items()]
     left_open = [("", capfirst(_(unset)))] if unset else []
@@ -160,7 +160,7 @@ def parameters_of(role: str, name: str) -> tuple[LearnerField, ...] | tuple[Aggr
 
 
 def number(*, whole: bool = False, **options: Any) -> forms.Field:
-    """Return a field for a number."""
+    """Return a form field for a number."""
     if whole:
         return forms.IntegerField(**options)
     return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}), **options)

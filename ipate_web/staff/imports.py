@@ -38,7 +38,7 @@ from training.services.imports import (
     import_revise,
 )
 
-#: Limit of the proxy in the documentation. The command has no such limit.
+#: Upload limit of the proxy in the documentation. The command has no such limit.
 MOST_MB = 200
 _DRAFT = "draft"
 _DELIMITERS = (
@@ -48,7 +48,7 @@ _DELIMITERS = (
     ("|", gettext_lazy("vertical bar")),
 )
 SHOWN = 50
-"""Number of errors on the page; the file contains all of them."""
+"""Number of errors shown on the page; the file contains all of them."""
 
 
 class _UploadField(forms.FileField):
@@ -164,7 +164,7 @@ class UploadForm(forms.Form):
 
 
 def next_upload(study: Study) -> UploadForm:
-    """Return the form for a study's next file: a missing kind, with the schema of the last public or test rows."""
+    """Return the form for a study's next file: a missing kind, with the schema of the last public or test dataset."""
     have = set(study.datasets.filter(removed_at=None).values_list("kind", flat=True))
     order = (Dataset.Kind.PUBLIC, Dataset.Kind.TEST, Dataset.Kind.PRIVATE)
     kind = next((each for each in order if each not in have), Dataset.Kind.PUBLIC)
@@ -195,7 +195,7 @@ def document_faults(document: Any) -> list[tuple[str, str]]:
 
 
 def _is_public(of: DatasetImport, document: Mapping[str, Any]) -> bool:
-    """Return whether a schema reveals no more than the schema of the study's last public or test rows."""
+    """Return whether a schema reveals no more than that of the study's last public or test rows."""
     public = of.study.datasets.filter(removed_at=None).exclude(kind=Dataset.Kind.PRIVATE).order_by("imported_at").last()
     if public is None:
         return False
@@ -396,7 +396,7 @@ class SchemaForms:
 
     @property
     def errors(self) -> list[tuple[str, str]]:
-        """Every error: its column or field, and a sentence."""
+        """All errors, each as its column or field and a sentence."""
         forms_of = [(each.initial.get("name", ""), each) for each in self.columns or ()]
         listed = []
         for name, form in [("", self.form), *([("", self.target)] if self.target else []), *forms_of]:

@@ -40,7 +40,7 @@ from ipate_web.staff.people import person_chosen, person_page
 AT_ONCE = 20_000
 #: Number of rows of a list saved from the page, because browsers limit a file's URL to 2 MB.
 LISTED = 5000
-#: Number of days after which people who have not answered an invitation can be reminded.
+#: Number of days without an answer after which invited people can be reminded.
 REMINDED_AFTER = 14
 
 
@@ -116,7 +116,7 @@ INVITATIONS = Listing(
 
 
 class InvitationsForm(forms.Form):
-    """Form for issuing invitations: pseudonyms, one per line, and open places."""
+    """Form for issuing invitations: pseudonyms, one per line, and the number of open invitations."""
 
     pseudonyms = forms.CharField(
         label=gettext_lazy("Pseudonyms"),
@@ -200,7 +200,10 @@ class LinkForm(forms.Form):
 
 
 def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitation], left_out: int = 0) -> HttpResponse:
-    """Show the letters for new invitations, whose codes are shown only once; split many into several forms."""
+    """Show the letters for new invitations, whose codes are shown only once.
+
+    Many letters are split into several forms.
+    """
     few = len(issued) <= MOST
     parts = [] if few else [issued[start : start + MOST] for start in range(0, len(issued), MOST)]
     context = {
@@ -246,7 +249,7 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.invite_holders")
 def invitations(request: SignedInRequest, study: Study) -> HttpResponseBase:
-    """List the invitations, with a form to issue more, whose letters are shown once."""
+    """List the invitations, with a form to issue more. The letters for new ones are shown only once."""
     form = InvitationsForm(request.POST or None, study=study)
     if form.is_valid():
         try:

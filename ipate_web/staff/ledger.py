@@ -47,7 +47,7 @@ Found = TypeVar("Found")
 
 
 class RegisterReader(Reader):
-    """Reader of a register, who sees the largest cap of any account."""
+    """Reader of a register, with the largest cap of any account."""
 
     @cached_property
     def cap(self) -> float:
@@ -81,7 +81,7 @@ def _charge(release: Release, reader: Any) -> str:
 
 
 def by_whom(release: Release, _reader: Reader) -> object:
-    """Return the account that an entry of the register refers to, even if the account has been deleted."""
+    """Return the account that an entry of the register refers to, even after its deletion."""
     if release.recorded_by:
         return release.recorded_by
     number = release.recorded_by_id
@@ -203,9 +203,9 @@ def _readable(find: Callable[[], Found]) -> Found | None:
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show the state of everything that auditors rely on or, for htmx, only whether the chains are intact.
+    """Show the state of everything that auditors rely on. For htmx, show only whether the chains are intact.
 
-    Only a quick check is made of the chains.
+    Only the last rows of each chain are checked.
     """
     sees_all = sees_people(request.user, study)
     chains = []
@@ -221,7 +221,7 @@ def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
         "state": watch_of(study, sees_all=sees_all),
         "of_chains": _("of %(number)d") % {"number": len(chains)},
         "checkpoint": Checkpoint.objects.last(),
-        # Findings about the study itself are part of its state, shown on all of its pages.
+        # Findings about the study itself appear with its state on all of its pages.
         "alarms": [alarm for part, alarm in alarms().items() if part != "verification"],
         "now": timezone.now(),
     }
@@ -274,7 +274,7 @@ def _reported(study: Study, pk: UUID) -> Run:
 
 
 def _entries(run: Run) -> list[tuple[Release, str]] | None:
-    """Return a run's releases with the digests of their content; None if they can no longer be read."""
+    """Return a run's releases with the digests of their content; None if these can no longer be read."""
     releases = Release.objects.filter(study=run.study, run=run.pk).order_by("sequence")
     return _readable(lambda: [(release, release.content.get("digest", "")) for release in releases])
 

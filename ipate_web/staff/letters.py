@@ -47,9 +47,9 @@ from ipate_web.staff.pages import faults_show, paginate, pdf_answer, render_page
 MOST = 500
 #: Number of letters that a page shows as they will be printed. This is enough for a check; the PDF contains all.
 SHOWN = 3
-#: Choice of the main text for paper forms. The other choices are the keys of variants.
+#: Choice of the main text of paper forms. The other choices are the keys of variants.
 _MAIN = "main"
-#: Previews available before saving: the name, and the function that renders a study, letterhead and language.
+#: Previews of unsaved changes: the name, and the function that renders a study, letterhead and language.
 SAMPLES = {
     "letter": (gettext_lazy("Preview of a letter"), documents.sample_pdf),
     "form": (gettext_lazy("Preview of the paper form"), sample_form_pdf),
@@ -199,7 +199,7 @@ class LetterheadForm(forms.Form):
 
     @property
     def logo(self) -> str:
-        """Return the logo chosen in the valid form: a new logo, the current logo, or none."""
+        """Return the logo that the valid form selects: a new logo, the current logo, or none."""
         if self.cleaned_data["picture"]:
             return str(self.cleaned_data["picture"])
         return "" if self.cleaned_data.get("no_logo") else self.head.logo
@@ -258,7 +258,7 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _name_searched(request: SignedInRequest) -> str:
-    """Return the pseudonym, or part of one, that the list is searched for; may be empty."""
+    """Return the pseudonym, or part of one, that the user searched for; may be empty."""
     name = choices_kept(request).get("name", "").replace("\0", "")  # PostgreSQL does not accept null characters
     return unicodedata.normalize("NFC", name).strip()
 

@@ -194,18 +194,18 @@ class AppointmentForm(forms.Form):
         self.fields["role"].choices = choices  # type: ignore[attr-defined]
 
     def has_changed(self) -> bool:
-        """Return whether a person has been entered. The role does not count, because rows start with one."""
+        """Return whether a person has been entered. The role is ignored, because each row starts with one."""
         return any(self[name].value() for name in ("username", "first_name", "last_name", "email"))
 
     @property
     def is_made(self) -> bool:
-        """Return whether the row has all data for a new account; the form must be valid."""
+        """Return whether the row contains all data for a new account; the form must be valid."""
         return all(self.cleaned_data.get(name) for name in ("first_name", "last_name", "email"))
 
 
 class _Appointments(forms.BaseFormSet):
     def clean(self) -> None:
-        """Refuse a row without an account or all data for a new one, and a new account's name if it is taken."""
+        """Refuse a row with neither an account nor all data for a new one, or with a new name that is taken."""
         made: set[str] = set()
         for form in self.forms:
             name = form.cleaned_data.get("username") if form.is_valid() and form.has_changed() else None
@@ -338,7 +338,7 @@ def _back(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _can_confirm(study: Study, proposal: RoleChange, person: Any) -> bool:
-    """Return whether a supervisor can confirm this proposal as a second person whom it is not about."""
+    """Return whether a supervisor, other than the proposer and the person concerned, can confirm this proposal."""
     concerned = proposal.kind == RoleChange.Kind.TO_GIVE and proposal.user_id == person.pk
     proposer = proposal.changed_by_id
     return not concerned and proposer not in (None, person.pk) and not accounts_are_linked(study, proposer, person.pk)
@@ -356,6 +356,6 @@ def _waiting(study: Study, proposal: RoleChange) -> dict[str, Any]:
 
 
 def _operators_and_stewards(memberships: Any) -> list[str]:
-    """Return the names of people who have both roles, and with them a duty that no program can enforce."""
+    """Return the names of people who have both roles, which gives them a duty that no program can enforce."""
     roles = {(membership.user, membership.role) for membership in memberships}
     return [str(user) for user, role in roles if role == Role.OPERATOR and (user, Role.STEWARD) in roles]

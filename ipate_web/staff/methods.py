@@ -45,7 +45,10 @@ _STATEMENTS = {name: kind.statement for name, kind in REPRESENTATIONS.items() if
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A field with the content shown below it. Both apply while the field ``control`` has one of the ``values``."""
+    """A field with the content shown below it.
+
+    Both apply only while the field ``control`` has one of the ``values``.
+    """
 
     field: BoundField
     control: BoundField | None
@@ -65,11 +68,11 @@ class MethodFields:
     Attributes:
         name: A :class:`training.models.Run.Method`.
         help: Explanation of the method for people choosing one.
-        title: Heading of its fields.
+        title: Heading above its fields.
         prefix: Prefix of the field names in the form; may be empty.
         batch_size: Initial value in the form; None leaves it empty for the method's own default.
         detailed: Fields that are folded away, under ``details_title``.
-        note: Note about some variants, and the variants concerned.
+        note: Note about some variants, with the variants to which it applies.
     """
 
     name: ClassVar[str]
@@ -114,7 +117,7 @@ class MethodFields:
 
     @classmethod
     def field(cls, name: str) -> str:
-        """Return the name in the form."""
+        """Return the name of a field in the form."""
         return f"{cls.prefix}-{name}" if cls.prefix else name
 
     @classmethod
@@ -124,7 +127,7 @@ class MethodFields:
 
     @classmethod
     def choices(cls) -> dict[str, Choice]:
-        """Return the choices with a field, by name, starting with choices that only some variants have."""
+        """Return the choices that have a field, by name, starting with choices that only some variants have."""
         methods = cls.implemented()
         by_name = {choice.name: choice for method in methods for choice in method.choices.described()}
         with_field = [choice for choice in by_name.values() if choice.type is not dict or choice.kinds is not None]
@@ -151,7 +154,7 @@ class MethodFields:
         ]
 
     def _add(self, name: str, field: forms.Field, control: str = "", values: str = "") -> None:
-        """Add a field, shown while the field ``control`` has one of the values, or always if ``control`` is empty."""
+        """Add a field. It is shown while ``control`` has one of the values, or always if ``control`` is empty."""
         self.form.fields[self.field(name)] = field
         self._place(name, control, values)
 
@@ -165,14 +168,14 @@ class MethodFields:
             self._add(f"stated-{representation}", field, "representation", representation)
 
     def _condition(self, choice: Choice) -> tuple[str, str]:
-        """Return the field that a choice depends on, and its values for which the choice applies (empty if always)."""
+        """Return the field that a choice depends on, and the values for which the choice applies (empty if always)."""
         for other, values in choice.only_if.items():
             return other, " ".join("" if value is None else str(value) for value in values)
         variants = self._variants_with(choice.name)
         return ("variant", " ".join(variants)) if variants and len(self._variants()) > 1 else ("", "")
 
     def _offered(self, name: str) -> bool:
-        """Return whether any variant available here has a choice."""
+        """Return whether any available variant has a choice."""
         variants = self._variants_with(name)
         return not variants or not set(variants).isdisjoint(self._variants())
 
@@ -205,7 +208,7 @@ class MethodFields:
 
     @property
     def chosen(self) -> str:
-        """Return the most important initial values on one line."""
+        """Return the most important initial values as one line."""
         counted = [row for row in self.rows if row.control is None or str(row.control.value()) in row.values.split(" ")]
         return values_words([row.field for row in counted])
 
@@ -227,13 +230,13 @@ class MethodFields:
         return self._value("variant") or self._variants()[0]
 
     def _counts(self, choice: Choice) -> bool:
-        """Return whether a choice applies, given the other choices."""
+        """Return whether a choice applies, given the values of the others."""
         variants = self._variants_with(choice.name)
         others = {other: self._value(other) for other in choice.only_if}
         return (not variants or self.chosen_variant() in variants) and choice.counts_with(others)
 
     def uncounted(self) -> list[str]:
-        """Return the method's fields that do not apply, given its other fields."""
+        """Return the method's fields that do not apply, given the values of its other fields."""
         names = [self.field(name) for name, choice in self.choices().items() if not self._counts(choice)]
         for choice in self.choices().values():
             if choice.kinds is not None:
@@ -241,7 +244,7 @@ class MethodFields:
         return names
 
     def check(self) -> None:
-        """Add errors to the form that cannot be detected elsewhere."""
+        """Add errors that no other check finds."""
         chosen = self._value("representation")
         if chosen in _STATEMENTS and not self._value(f"stated-{chosen}"):
             self.form.add_error(self.field(f"stated-{chosen}"), _("To use this, confirm the statement."))
@@ -276,7 +279,7 @@ class MethodFields:
         return {}
 
     def place(self, name: str) -> str | None:
-        """Return the form field that shows errors in a field of the run; None to show them above the form."""
+        """Return the form field that shows the errors of a field of the run; None to show them above the form."""
         role = name.removeprefix("choices.")
         beside = {choice.parameters: choice.name for choice in self.choices().values() if choice.parameters}
         place = self.field(beside.get(role, role))
@@ -313,7 +316,7 @@ class MethodFields:
 
 
 def values_words(fields: Iterable[BoundField], most: int = 4) -> str:
-    """Return, on one line, the labels and values of the first fields that have a value."""
+    """Return the labels and values of the first fields that have a value, as one line."""
     words = []
     for bound in fields:
         value = bound.value()
@@ -381,7 +384,7 @@ class NeighboursFields(MethodFields):
     )
     title = gettext_lazy("How holders vote")
     prefix = "asking"
-    # Few commits, yet counts are soon visible.
+    # Few commits, but counts appear soon.
     batch_size = 500
 
 
@@ -417,15 +420,15 @@ class PateFields(MethodFields):
     def initial(cls, study: Study) -> dict[str, Any]:
         """Return choices with about 13 holders per teacher, and proportional noise and threshold.
 
-        Choices are based on the study's head counts or, in a rehearsal, on the owners of its data. Without these
-        numbers, the plan decides.
+        They are based on the study's head counts or, in a rehearsal, on the owners of its data. Without these numbers,
+        the choices are left to the plan.
         """
         holders = sum(count.count for count in head_counts(study))
         private = study.datasets.filter(kind=Dataset.Kind.PRIVATE, removed_at=None).order_by("-imported_at").first()
         if study.rehearsal:
             holders = private.holders if private is not None else 0
         teachers = max(1, _round(holders / 13))
-        # Teachers do not vote on outcomes other than classes, but the form still offers them.
+        # The form offers outcomes other than classes, although teachers do not vote on them.
         classes = (len(private.classes) if private is not None else 0) or 10
         learner = suggested_learner(private.schema["kind"] if private is not None else "table")
         values = super().initial(study) | {cls.field("variant"): Run.Variant.WEIGHTING.value, "teachers": teachers}

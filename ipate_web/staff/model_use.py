@@ -30,7 +30,7 @@ from training.selectors import run_versions, runs_visible_to
 from training.services.downloads import model_downloads, predictions_record
 from training.services.students import student_predict
 
-#: Largest number of classes of a prediction that the page lists, likeliest first.
+#: Largest number of classes of a prediction shown on the page, likeliest first.
 _MOST_CLASSES = 10
 
 DOWNLOADS = Listing(
@@ -46,7 +46,7 @@ DOWNLOADS = Listing(
 
 
 class RowForm(forms.Form):
-    """Form for one row in a schema, with a field for each column that the model reads, or with an image's pixels."""
+    """Form for one row of a schema, with a field for each column that the model uses, or for an image's pixels."""
 
     def __init__(self, data: Any = None, *, schema: Mapping[str, Any]) -> None:
         super().__init__(data)
@@ -129,7 +129,7 @@ def _value(column: Mapping[str, Any], text: str) -> Any:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Response of a model for one row: the answer, the likeliest classes or named values, columns beyond the schema."""
+    """Response of a model for one row: answer, likeliest classes or named values, and columns outside the schema."""
 
     answer: Any
     values: list[tuple[str, float]]
@@ -149,7 +149,7 @@ def _prediction(found: Mapping[str, Any]) -> Prediction:
 
 
 def snippets(site: str, run: Run, row: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, language and text of programs that query the model of ``run`` with ``row``."""
+    """Yield the name, language and text of each example program that queries the model of ``run`` with ``row``."""
     address = f"{site}{reverse('api:model-predict', args=[run.pk])}"
     body = shlex.quote(json.dumps({"rows": [row]}, ensure_ascii=False))
     yield (
@@ -168,7 +168,7 @@ def snippets(site: str, run: Run, row: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _may_ask(request: SignedInRequest) -> bool:
-    """Return whether the user's requests for predictions, on pages and through the API, are within the API's limit."""
+    """Return whether the user may request another prediction; pages and the API share the API's limit."""
     view = cast(Any, SimpleNamespace(throttle_scope="predict"))
     return ScopedRateThrottle().allow_request(cast(Any, request), view)
 

@@ -70,7 +70,7 @@ _GROUPS: tuple[tuple[Promise, tuple[tuple[str, Promise, str], ...]], ...] = (
         ),
     ),
 )
-#: Pages about people who are asked and about promises to them. A rehearsal has neither.
+#: Pages about people who are asked, and about promises to them. A rehearsal has no such pages.
 _ABOUT_PEOPLE = {
     *("staff:recruitment", "staff:committee", "staff:policies", "staff:consent_forms", "staff:invitations"),
     *("staff:letters", "staff:ledger", "staff:ledger_check", "staff:alliances"),
@@ -79,7 +79,7 @@ _ABOUT_PEOPLE = {
 
 @dataclass(frozen=True)
 class Section:
-    """Link between the pages of a study."""
+    """Link in a study's navigation."""
 
     url: str
     text: str | Promise
@@ -146,7 +146,7 @@ def study_form(permission: str) -> Callable[[Callable[..., HttpResponseBase]], C
 
 
 def number_sent(sent: QueryDict, name: str) -> int | None:
-    """Return a whole number of at most ten digits from a form or a URL, or None if there is none."""
+    """Return a whole number of at most ten digits from a form or URL; None if there is no such number."""
     text = sent.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
 
@@ -189,7 +189,7 @@ def paginate(request: SignedInRequest, rows: QuerySet, size: int = PAGE_SIZE) ->
 
 
 def file_name(run: Run) -> str:
-    """Return the beginning of the names of files that are downloaded from a run."""
+    """Return the beginning of the names of a run's downloaded files."""
     return f"{run.study.slug}-{slugify(run.title) or run.pk}"
 
 

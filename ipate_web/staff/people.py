@@ -49,7 +49,7 @@ from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.pages import faults_in, faults_show, paginate, render_page, study_form, study_page
 from training.uses import result_titles
 
-#: Field for the person shown on the page.
+#: Field that identifies the person shown on the page.
 _SHOWN = "person"
 #: Explanations for staff of why a consent is not valid.
 _SAID = {
@@ -153,7 +153,7 @@ def person_page(
     Args:
         request: the request; its data are included in the page, so that they are sent again with the confirmation.
         study: the study.
-        form: form with the field ``pseudonym``, valid except for ``files``.
+        form: form with the field ``pseudonym``; it must be valid except for ``files``.
         action: text of the confirmation button.
         effects: the consequences, one sentence each.
         back: URL of the page to go back to.
@@ -228,7 +228,7 @@ def _words(form: forms.Form, name: str) -> str:
 
 
 def person_chosen(request: SignedInRequest, study: Study) -> dict[str, str]:
-    """Return initial values for a form linked from a person's page: the pseudonym, found by the id in the URL."""
+    """Return initial values for a form opened from a person's page: the pseudonym, looked up by the id in the URL."""
     try:
         holder = DataHolder.objects.filter(study=study, public_id=UUID(request.GET.get("person", ""))).first()
     except ValueError:
@@ -240,7 +240,7 @@ def person_chosen(request: SignedInRequest, study: Study) -> dict[str, str]:
 def person(request: SignedInRequest, study: Study, person: UUID) -> HttpResponse:
     """Show facts about one person, how they were contacted, and possible actions, but never their choice.
 
-    A POST records that the letter with their link came back.
+    A POST records that the letter with the person's link came back.
     """
     holder = get_object_or_404(DataHolder, study=study, public_id=person)
     if request.method == "POST":
@@ -265,7 +265,7 @@ def person(request: SignedInRequest, study: Study, person: UUID) -> HttpResponse
     return render_page(request, study, "staff/people/one.html", context)
 
 
-#: Links on a person's page: URL name, permission, words.
+#: Links on a person's page: URL name, permission, text.
 _ACTIONS = (
     ("staff:link_new", "consent.invite_holders", gettext_lazy("A new link for this person")),
     ("staff:circumstances", "consent.record_circumstances", gettext_lazy("Record who answers")),

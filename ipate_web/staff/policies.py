@@ -30,7 +30,7 @@ from training.methods.neighbours import Affordable, affordable
 from training.models import Dataset
 
 LEVEL_FIELDS = ("high", "average", "low")
-#: Number of points on the curve of expected accuracy against ε; each point needs a forecast.
+#: Number of points on the curve of expected accuracy against ε. Each point requires a forecast.
 _CURVE_STEPS = 5
 
 
@@ -160,7 +160,7 @@ def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
 
 
 def weaker_promises(study: Study, proposed: EpsilonPolicy | None) -> dict[str, Any] | None:
-    """Return whether a policy would ask people to accept a weaker promise, and how many, based on public numbers."""
+    """Return whether a policy would ask people to accept a weaker promise, and how many people, from public numbers."""
     if proposed is None:
         return None
     asks = any(each.epsilon < proposed.epsilon(each.level) for each in selectors.promises_possible(study))
@@ -168,7 +168,7 @@ def weaker_promises(study: Study, proposed: EpsilonPolicy | None) -> dict[str, A
 
 
 def _comparison_with_consequences(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
-    """Return the comparison, with the numbers of holders that each change affects and whose records it excludes."""
+    """Return the comparison with two numbers for each change: holders affected, and holders with excluded records."""
     consequences = selectors.policy_consequences(study, proposed)
     return [{**row, "consequence": consequences[row["value"]]} for row in _comparison(study, proposed)]
 
@@ -225,7 +225,7 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.propose_epsilonpolicy")
 def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Return the odds of the values in the form, which htmx updates during typing."""
+    """Return the odds of the form's values, which htmx updates during typing."""
     form = PolicyForm(request.POST)
     proposed = form.policy(study)
     context = {
@@ -240,7 +240,7 @@ def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.propose_epsilonpolicy")
 def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Forecast results for the ε in force and in the form, as part of a page for htmx or as a whole page."""
+    """Forecast results for the ε in force and in the form. For htmx, return only part of the page."""
     form, policy = AffordableForm(request.POST, study=study), PolicyForm(request.POST)
     proposed, context = policy.policy(study), {"affordable": form, "form": policy, "study": study}
     if form.is_valid() and proposed:

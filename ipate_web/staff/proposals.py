@@ -56,14 +56,14 @@ _DATASETS = {
 }
 _OF_THE_MODEL = ("title", "purpose", *_DATASETS, "wanted_labels", "seed")
 _FOR_A_MODEL = ("public_dataset", "test_dataset", "labelled_dataset", "wanted_labels")
-"""Fields that apply only to a method whose runs produce a model."""
+"""Fields that apply only to methods whose runs train a model."""
 _LEVELS = [(level, name) for name in ("share", "epsilon") for level in Level]
 
 
 class ShareForm(forms.Form):
-    """Form for a share in per cent. It is reserved until the run ends; then the publicly unused part becomes free.
+    """Form for a share in per cent. It is reserved until the run ends; then the part known to be unused becomes free.
 
-    A rehearsal needs no share, and its form has no field.
+    A rehearsal needs no share, so its form has no field.
     """
 
     per_cent = forms.FloatField(
@@ -96,12 +96,12 @@ class ShareForm(forms.Form):
         return value
 
     def share(self) -> float:
-        """Return the share, above 0 and at most 1."""
+        """Return the share, a number above 0 and at most 1."""
         return min(self.cleaned_data.get("per_cent", 100) / 100, 1.0)
 
 
 class RunForm(StudyForm):
-    """Proposal of a run by ``acting_user``. In a rehearsal, also the levels of people and how costs are counted."""
+    """Form for proposing a run by ``acting_user``; in a rehearsal, also for the levels and the counting of costs."""
 
     def __init__(self, *args: Any, study: Study, acting_user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -152,7 +152,7 @@ class RunForm(StudyForm):
 
     @property
     def learning(self) -> list[str]:
-        """Return the names of the methods whose runs produce a model."""
+        """Return the names of the methods whose runs train a model."""
         return [name for name in METHOD_FIELDS if METHODS[name].outcome == MethodOutcome.MODEL]
 
     @property
@@ -165,7 +165,7 @@ class RunForm(StudyForm):
 
     @property
     def student_chosen(self) -> str:
-        """Return the student on one line."""
+        """Return the chosen student as one line."""
         return values_words([self["student_learner"]])
 
     @property
@@ -179,7 +179,7 @@ class RunForm(StudyForm):
 
     @property
     def rest_chosen(self) -> str:
-        """Return purpose and limits on one line."""
+        """Return purpose and limits as one line."""
         return values_words(self._rest) or _("all public points, no purpose stated")
 
     @property
@@ -248,7 +248,7 @@ def _level_field(level: Level, name: str) -> str:
 
 
 def _suggested(study: Study) -> str:
-    """Return a sentence about the method that the form suggests, and why."""
+    """Return a sentence that says which method the form suggests, and why."""
     suggested = suggestion_for(study)
     method = capfirst(str(Run.Method(suggested.method).label))
     message = gettext_lazy("Suggested for this study: %(method)s. %(reason)s")
@@ -281,9 +281,9 @@ def initial_like(run: Run) -> dict[str, Any]:
 
 
 def plan_or_reason(run: Run, user: Any, share: float | None = None) -> dict[str, Any]:
-    """Return ``plan`` of ``run`` with its ``outlook``, ``plan_notes``, checks and ``alternatives``; or ``plan_error``.
+    """Return the ``plan`` of ``run`` with ``outlook``, ``plan_notes``, checks and ``alternatives``, or ``plan_error``.
 
-    Return ``plan_waits`` if another plan is being computed for ``user``, or too many plans are being computed.
+    Return ``plan_waits`` if another plan of ``user``, or too many plans in all, are being computed.
     """
     try:
         with slot(user.pk):
@@ -306,9 +306,9 @@ def plan_or_reason(run: Run, user: Any, share: float | None = None) -> dict[str,
 
 
 def second_person(run: Run, can: frozenset[str], user: Any) -> dict[str, Any]:
-    """Return ``is_own`` if ``user`` may not approve their own draft, and the ``approvers`` who may.
+    """Return ``is_own`` and ``is_orphan``, reasons why ``user`` may not approve, and the ``approvers`` who may.
 
-    ``can`` has the user's permissions in the run's study.
+    ``can`` contains the user's permissions in the run's study.
     """
     if run.status != Run.Status.DRAFT or "training.approve_run" not in can:
         return {}
@@ -391,7 +391,7 @@ def _is_confirmed(request: SignedInRequest, form: RunForm) -> bool:
 
 
 def _form_or_plan(request: SignedInRequest, study: Study, form: RunForm, edited: Run | None = None) -> HttpResponse:
-    """Show the plan for the completed form, or the form itself if it is missing, invalid or being changed."""
+    """Show the plan for the completed form; show the form if it is missing, invalid or being changed."""
     if form.is_valid() and "change" not in request.POST:
         run = form.proposal()
         context: dict[str, Any] = {"form": form, "run": run, "edited": edited, **plan_or_reason(run, request.user)}
@@ -400,13 +400,13 @@ def _form_or_plan(request: SignedInRequest, study: Study, form: RunForm, edited:
         kind.label
         for kind in (Dataset.Kind.PRIVATE, Dataset.Kind.PUBLIC)
         if not study.datasets.filter(kind=kind, removed_at=None).exists()
-    ]  # without these datasets there is nothing to propose
+    ]  # without these datasets, nothing can be proposed
     context = {"form": form, "missing": missing, "edited": edited}
     return render_page(request, study, "staff/runs/new.html", context)
 
 
 def _initial(request: SignedInRequest, study: Study) -> dict[str, Any]:
-    """Return initial values: those of the run in the URL, if any, or else defaults for the study."""
+    """Return initial values: from the run in the URL, or else the study's defaults."""
     like = request.GET.get("like")
     if not like:
         return initial_for(study)
@@ -428,7 +428,7 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
     if form.is_valid() and "look" not in request.POST:
         revision = number_sent(request.POST, "revision")
         if revision is None and "revision" in request.POST:
-            revision = -1  # not a number, so it is not the proposal's revision
+            revision = -1  # not a number, so it cannot be the proposal's revision
         try:
             approved = approvals.run_approve(run=run, acting_user=request.user, share=share, revision=revision)
         except PlanError as error:

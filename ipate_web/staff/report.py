@@ -209,5 +209,5 @@ def _releases(rows: Sequence[tuple[Release, str]] | None, cap: float) -> list[di
 
 
 def _in_lines(digest: str) -> str:
-    """Return a digest in lines short enough for a column."""
+    """Return a digest as lines that fit into a column."""
     return "\n".join(digest[start : start + _DIGEST_LINE] for start in range(0, len(digest), _DIGEST_LINE))

@@ -118,12 +118,12 @@ def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
 
 
 def _on_demand(compute: Callable[[], T]) -> T:
-    """Return the result of ``compute``, which is called when the result is first used."""
+    """Return a lazy result of ``compute``, which is called at its first use."""
     return cast(T, SimpleLazyObject(compute))
 
 
 def _tabs(run: Run, context: dict[str, Any], chosen: str) -> list[Section]:
-    """Return the tabs of a run's page that have something to show. A draft has none."""
+    """Return the tabs of a run's page that have content. A draft has none."""
     method = method_of(run)
     shown: dict[str, str] = {}
     if run.status != Run.Status.DRAFT:
@@ -140,7 +140,7 @@ def _tabs(run: Run, context: dict[str, Any], chosen: str) -> list[Section]:
 
 
 def _live_context(run: Run, tab: str) -> dict[str, Any]:
-    """Return progress, charges and results, all public. Values that templates cache are computed on demand."""
+    """Return progress, charges and results, all of them public. Values that templates cache are computed on demand."""
     groups, history, progress = run_groups(run), _on_demand(lambda: run_cost_history(run)), run_progress(run)
     context: dict[str, Any] = {
         "run": run,
@@ -186,7 +186,7 @@ def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
 @require_safe
 @study_page("training.use_student")
 def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """List every queried public point, with its label or as rejected."""
+    """List every queried public point with its label, or marked as rejected."""
     found = _voted_or_404(study, pk)
     if request.method != "HEAD":
         download_record(run=found, what=gettext_noop("labels"), acting_user=request.user)
@@ -221,7 +221,7 @@ def run_labels_file(request: SignedInRequest, study: Study, pk: str, kind: str) 
 
 
 def result_context(result: RunResult) -> dict[str, Any]:
-    """Return a run's table with its chart, for its page."""
+    """Return the context of a run's table and its chart, for the run's page."""
     if result.is_rows:
         return {"result": result, "drawn": result.content}
     table = CountTable.from_json(result.content)

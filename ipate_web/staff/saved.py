@@ -14,14 +14,14 @@ from ipate_web.lists import listed_query
 from ipate_web.staff.pages import study_form
 
 PAGES = {"runs", "models", "datasets", "alliances", "ledger"}
-"""Names of the URLs of lists that can be saved; lists that are searched by pseudonym cannot."""
+"""URL names of lists whose choices can be saved. Lists that are searched by pseudonym are excluded."""
 MOST = 20
 """Largest number of saved choices per reader and list."""
 
 
 @study_form("training.view_run")
 def list_save(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Save a choice for a list under a name; without a choice, delete the saved choice with this name."""
+    """Save the choices of a list under a name; without choices, delete the saved ones with this name."""
     page, name = request.POST.get("page", ""), " ".join(request.POST.get("name", "").split())[:60]
     if page not in PAGES or request.method != "POST":
         raise Http404

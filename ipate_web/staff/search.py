@@ -1,4 +1,4 @@
-"""Staff search of everything they may open: studies, pages, runs, models, datasets, alliances, people by code.
+"""Staff search across everything they may open: studies, pages, runs, models, datasets, alliances, and people by code.
 
 The search words may be a pseudonym, so they are sent in the body of a request and do not appear in URLs or logs.
 """
@@ -34,7 +34,7 @@ LONGEST = 200
 
 @dataclass(frozen=True)
 class Hit:
-    """Page that was found. If it is about a ``person``, its form opens with their code filled in."""
+    """Page that was found. If it is about a ``person``, its form opens with the person's code filled in."""
 
     text: str | Promise
     url: str
@@ -115,7 +115,7 @@ def _alliances(words: str, user: object) -> Iterator[Hit]:
 
 
 def _people(words: str, user: object) -> Iterator[Hit]:
-    """Yield the person with exactly this code in each study whose people the user may look up."""
+    """Yield the person with exactly this code, in each study whose people the user may look up."""
     for study in studies_with_permission(user, "consent.view_holder_level").filter(rehearsal=False):
         try:
             holder = holder_named(study, words)

@@ -31,7 +31,7 @@ from consent.wording.facts import FACTS, INSTEAD, TRANSLATED, TRANSLATED_FACTS, 
 from ipate_web.lists import DayInput
 from ipate_web.staff.pages import Section, faults_in, faults_show, render_page, study_form
 
-#: Facts that stay unchanged if left empty.
+#: Facts that do not change if their field is left empty.
 _KEPT_WHERE_UNSAID = ("lawful_basis", "after_withdrawal", "after_death", "after_incapacity")
 _SHORT_TEXTS = (
     "controller_address",
@@ -51,7 +51,7 @@ _TRANSLATED_HERE = tuple(name for name in TRANSLATED if name != "harm")
 
 @dataclass(frozen=True)
 class Part:
-    """Settings of a study that belong together: name in URLs, title, fields."""
+    """Part of a study's settings: its name in URLs, its title, and its fields."""
 
     name: str
     title: Promise
@@ -83,7 +83,7 @@ PARTS = (
 
 
 class StudyForm(forms.ModelForm):
-    """Form for the settings in ``only``, or all settings; settings in ``fixed`` are left out."""
+    """Form for the settings in ``only`` (default: all) except the settings in ``fixed``."""
 
     languages = forms.CharField(
         label=gettext_lazy("Languages"),
@@ -181,7 +181,7 @@ class FactsForm(StudyForm):
 
 
 class NewStudyForm(forms.ModelForm):
-    """Form with the five initial questions about a new study. All else is in the settings."""
+    """Form with the five initial questions about a new study. The settings contain everything else."""
 
     rehearsal = forms.ChoiceField(
         label=gettext_lazy("Whose data will it use?"),
@@ -257,7 +257,7 @@ def study_new(request: SignedInRequest) -> HttpResponse:
 
 @study_form("consent.change_study")
 def study_edit(request: SignedInRequest, study: Study, part: str = "") -> HttpResponse:
-    """Change one part of a study's settings: ``part``, the part with the field named in the URL, or missing settings.
+    """Change one part of a study's settings: ``part``, the part of the field named in the URL, or all missing facts.
 
     All settings can be changed until holders can decide, and only a few after that.
     """

@@ -138,7 +138,7 @@ def initial_student(run: Run) -> dict[str, Any]:
 
 
 class PublicationForm(ReasonForm):
-    """Form for the reason to publish a version that would not be published automatically; empty for other versions."""
+    """Form for publishing a version. It asks for a reason if the version would not be published automatically."""
 
     def __init__(self, *args: Any, doubtful: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -75,7 +75,7 @@ class ClosingForm(ReasonForm):
 
 
 class ChangesFilter(FilterForm):
-    """Filter of changes by row, person and time."""
+    """Filter of changes by the changed row, the person and the time."""
 
     model = forms.ChoiceField(label=gettext_lazy("What was changed"), required=False)
     by = forms.ChoiceField(label=gettext_lazy("Changed by"), required=False)
@@ -142,7 +142,7 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_dashboard")
 def study_budgets(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Return the live part of the overview: each privacy group's used and remaining budget."""
+    """Return the live part of the overview: the used and remaining budget of each privacy group."""
     context = {
         "study": study,
         "can": request.can,
@@ -155,13 +155,13 @@ def study_budgets(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_dashboard")
 def study_budget_file(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Download the same numbers as a file."""
+    """Download the budgets of the overview as a file."""
     pieces = budgets_csv(budgets_of(study))
     return attachment("".join(pieces), f"{study.slug}-budget.csv", "text/csv; charset=utf-8")
 
 
 def _usable(study: Study, can: Collection[str]) -> dict[str, Any]:
-    """Return the data that researchers can use: promises, published models, and the newest comparable runs."""
+    """Return what researchers can use: promises, published models, and the newest comparable runs."""
     policy = selectors.policy_in_force(study)
     finished = study.runs.filter(status=Run.Status.FINISHED).order_by("-ended_at")
     models = registered_models(StudentModel.objects.filter(run__study=study)).select_related("run__study")
@@ -173,7 +173,7 @@ def _usable(study: Study, can: Collection[str]) -> dict[str, Any]:
 
 
 def _taking_part(study: Study) -> dict[str, Any]:
-    """Return exact numbers, only for people who handle consents. The numbers must not influence runs."""
+    """Return exact numbers, only for people who handle consents, because the numbers must not influence runs."""
     counts = holders_per_level(study)
     taking_part = sum(counts[level] for level in Level.values)
     return {"taking_part": taking_part, "counts": counts, "levels": [(level.label, counts[level]) for level in Level]}

@@ -27,7 +27,7 @@ class Scope(models.TextChoices):
 
 
 def every_scope() -> list[str]:
-    """Return all scopes, which are those of tokens made before scopes existed."""
+    """Return all scopes, which are also the scopes of tokens created before scopes existed."""
     return list(Scope.values)
 
 

@@ -95,7 +95,7 @@ class Run(Recorded):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="runs")
     title = models.CharField(_("title"), max_length=200)
-    purpose = models.TextField(_("permissions"), blank=True)
+    purpose = models.TextField(_("purpose"), blank=True)
     status = models.CharField(max_length=10, choices=Status, default=Status.DRAFT)
     rehearsal = models.BooleanField(
         _("rehearsal"), default=False, editable=False, help_text=_("From a rehearsal study, which makes no promises.")

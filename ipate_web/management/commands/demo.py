@@ -1,6 +1,6 @@
-"""Serve a demo study while carrying it out: import real data, record everyone's consent, run, and train students.
+"""Run the site with a demo study: import real data, record everyone's consent, run, and train students.
 
-You can stop it at any time; it continues when called again.
+You can stop it at any time. Call it again to continue.
 """
 
 import json

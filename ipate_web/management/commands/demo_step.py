@@ -1,4 +1,4 @@
-"""Carry out steps of the demo with sites in this installation, one per line, for ``manage.py demo --sites``.
+"""Carry out the demo's steps in this installation, one per input line, for ``manage.py demo --sites``.
 
 A line is a JSON object with the ``step`` and its ``given`` arguments. The response is also a line of JSON. If a step
 fails, the response contains the error as ``failed``, the traceback goes to stderr, and the next step can follow.
@@ -39,7 +39,7 @@ from training.services.drawings import head_counts_draw
 from training.verification import checks_of
 
 SLUG = "demo-sites"
-#: Number of steps. It is enough because they use the curvature of public points; each step is a question to all sites.
+#: Number of steps. Few are enough, because they use the curvature of public points. Each is a question to all sites.
 QUESTIONS = 15
 
 Step = Callable[..., dict[str, Any]]

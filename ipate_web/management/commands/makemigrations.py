@@ -14,7 +14,7 @@ _BEYOND_THE_SCHEMA = {
 
 
 class SchemaAutodetector(MigrationAutodetector):
-    """Autodetector that compares and writes fields, constraints and options, but only what concerns the schema."""
+    """Autodetector that ignores every part of fields, constraints and options that does not concern the schema."""
 
     def __init__(self, from_state: ProjectState, to_state: ProjectState, questioner: Any = None) -> None:
         super().__init__(_schema_of(from_state), _schema_of(to_state), questioner)
@@ -31,7 +31,7 @@ def _schema_of(state: ProjectState) -> ProjectState:
 
 
 def _bare(part: Any) -> Any:
-    """Return a copy of a field or constraint without arguments beyond the schema."""
+    """Return a copy of a field or constraint without arguments that do not concern the schema."""
     *_, args, kwargs = part.deconstruct()
     return type(part)(*args, **{name: value for name, value in kwargs.items() if name not in _BEYOND_THE_SCHEMA})
 

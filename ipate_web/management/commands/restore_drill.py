@@ -94,7 +94,7 @@ class Command(BaseCommand):
         }
 
     def _call(self, environment: dict[str, str], *arguments: str, may_fail: bool = False) -> tuple[str, float]:
-        """Run a command of the other installation; return its output and its duration in seconds.
+        """Run a command in the restored installation; return its output and its duration in seconds.
 
         Raises:
             CommandError: the command failed.

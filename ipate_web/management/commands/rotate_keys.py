@@ -1,8 +1,8 @@
 """Re-encrypt and re-sign, with the current keys, all data encrypted or signed with earlier keys.
 
 Call this after a key has changed, with the earlier key among its fallbacks, while the site and workers are stopped.
-This does not change digests made with an earlier signing key: numbers of receipts, exports, documents, sealed changes,
-codes of invitations. Keep that key for as long as these must be checked.
+This does not change digests made with an earlier signing key: receipt numbers, exports, documents, sealed changes, and
+codes of invitations. Keep that key for as long as these have to be checked.
 """
 
 from typing import Any

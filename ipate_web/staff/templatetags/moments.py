@@ -32,7 +32,7 @@ def moment(value: datetime | None, seconds: bool = True) -> SafeString | str:
 
 @register.filter
 def moment_text(value: datetime, seconds: bool = True) -> str:
-    """Return the same as plain text, for captions and files."""
+    """Return the time as :func:`moment` shows it, as plain text for captions and files."""
     local = timezone.localtime(value)
     clock = local.strftime("%H:%M:%S" if seconds else "%H:%M")
     return f"{date_format(local, 'SHORT_DATE_FORMAT')} {clock} {zone_name(local)}"

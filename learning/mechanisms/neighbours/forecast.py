@@ -53,8 +53,10 @@ class LevelForecast:
     """
 
     name: str
-    votes_allowed: Annotated[int, Field(description="Number of votes that the round's share of the cap covers.")]
-    votes_asked: Annotated[float, Field(description="Mean number of queries that are near a holder.")]
+    votes_allowed: Annotated[
+        int, Field(description="Number of votes that a holder can cast with the round's share of the cap.")
+    ]
+    votes_asked: Annotated[float, Field(description="Mean number of queries near a holder's records.")]
     votes_cast: Annotated[
         float, Field(description="Mean number of nearby queries on which the holder's budget allows a vote.")
     ]
