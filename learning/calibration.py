@@ -7,7 +7,7 @@ sum shows how far the classes of all holders differ from the model's predictions
 from releases is calibrated on releases that it was not trained on (`learning.students.releases`). Neither method uses
 private records or test points.
 
-A threshold is the probability at which a class is chosen instead of the most likely one.
+A threshold is the smallest probability at which a class is chosen even if another class is more likely.
 """
 
 from __future__ import annotations
@@ -151,8 +151,7 @@ def fit_to_sums(
         records: Public estimate of the average number of records per holder. If a holder has several records, the mean
             of their gradients is clipped, so a single large gradient among k is clipped at k times the norm. The number
             of records per holder is assumed to be geometrically distributed.
-        people: Number of holders, a public number. If it is small, chance affects how many holders belong to each
-            class.
+        people: Public number of holders. If it is small, chance affects how many holders belong to each class.
     """
     from scipy.optimize import least_squares
 

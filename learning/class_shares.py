@@ -67,9 +67,9 @@ def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_
     """Return class shares from the first step of a linear model, when it predicts all classes with equal probability.
 
     At that step, the gradient of a holder of class y is f ⊗ (1/C − e_y), clipped. Its constant coordinate counts
-    classes: a class's share is 1/C minus this coordinate, divided by the part of an average holder's gradient that
-    remains after clipping. The estimate assumes that the planned people took part, and that clipping affects them as
-    much as public points. The interval allows for an error of `_UNCOUNTED`.
+    classes: to estimate a class's share, divide this coordinate by the part of an average holder's gradient that
+    remains after clipping, and subtract the result from 1/C. The estimate assumes that the planned people took part,
+    and that clipping affects them as much as public points. The interval allows for an error of `_UNCOUNTED`.
 
     Args:
         intercept: `(C,)` released gradient of the constant coordinate, per planned holder and in units of that

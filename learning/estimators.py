@@ -107,10 +107,9 @@ class _Asked:
         ]
 
     def share(self, levels: list[PlannedLevel]) -> float:
-        """Return the share of every cap that is left after the head counts, even for rows with small caps.
+        """Return the share of every cap that remains after the head counts, as determined by the smallest cap.
 
-        Levels for which head counts use at least half of the cap are ignored. Their rows take part as far as their
-        accounts allow.
+        Caps are ignored if head counts use at least half of them. Their rows take part as far as their accounts allow.
         """
         able = [level.cap for level in levels if level.cap > 2 * self._counted]
         return 1.0 - self._counted / min(able) if able else 0.5
@@ -319,9 +318,9 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
         epsilons: (n,) ε of each row, or one for all; can be replaced in `fit`.
         delta: δ of all promises.
         public: (P, d) points or (P, height, width) images that are not secret and are distributed like the rows.
-        method: “steps” trains a linear model by private gradient steps. With “neighbours”, every row near a public
-            point votes for its class; with “pate”, teachers trained on a few rows each vote; a student learns from
-            these noisy votes.
+        method: “steps” trains a linear model by private gradient steps. In the other methods, a student learns from
+            noisy votes on public points. All rows near a point vote for their classes (“neighbours”), or teachers
+            trained on a few rows each vote (“pate”).
         head_counts: Numbers of rows by ε, if they are public; otherwise they are counted with noise, at a small cost.
         classes: All classes; if None, the classes that occur in the data, which then become public.
         student: Student that learns from the votes.

@@ -102,7 +102,7 @@ class Forecast(Stored):
 
     @property
     def noisy(self) -> float:
-        """Fraction of `noiseless` that remains with noise."""
+        """Share of correct results with noise: `value`, or `high` if there is no `value`."""
         return self.high if self.value is None else self.value
 
 
@@ -162,7 +162,7 @@ def headline(forecasts: Sequence[Forecast]) -> Forecast | None:
 
 
 def few_people(forecasts: Sequence[Forecast], n_classes: int) -> tuple[Sentence, ...]:
-    """Return a warning if there are so few people that noise costs a fifth of the possible gain.
+    """Return a warning if there are so few people that noise costs at least a fifth of the possible gain.
 
     The rule is the same for all methods. The possible gain is the share of correct results without noise minus the
     share expected by chance. A loss of less than two percentage points does not justify a warning.

@@ -216,7 +216,7 @@ def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[B
 
 
 def _error_by_chance(confidence: Floats, place: NDArray[np.int64]) -> float:
-    """Return the error that these bins exceed 5 times in 100 if the probabilities `(n,)` are correct."""
+    """Return the calibration error exceeded 5 times in 100 by chance if the probabilities `(n,)` are correct."""
     rng, members = np.random.default_rng(SEED), np.eye(int(place.max()) + 1)[place]
     drawn = [np.abs(((rng.random(len(place)) < confidence) - confidence) @ members).sum() for _ in range(RESAMPLES)]
     return float(np.quantile(drawn, 0.95)) / len(confidence)

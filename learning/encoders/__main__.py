@@ -68,7 +68,8 @@ def main(folder: Path) -> None:
 def _vectors(encode: Encode, block: NDArray[Any], width: int, seconds: float) -> NDArray[np.float32] | None:
     """Return the vectors `(n, width)` of records, computed in a copy of this process; None if the copy fails.
 
-    seconds: Processor time allowed for each record.
+    Args:
+        seconds: Processor time allowed for each record.
     """
 
     def vectors() -> bytes:

@@ -42,8 +42,9 @@ class EncoderError(ValueError):
 class ImageInput:
     """Image input of an encoder: (pixels in [0, 1] - mean) / spread, in a square of ``size`` pixels.
 
-    mean, spread: one value per colour channel.  layout: "channels_first" (n, channels, height, width) or
-    "channels_last".
+    Attributes:
+        mean, spread: One value per colour channel.
+        layout: "channels_first" (n, channels, height, width) or "channels_last".
 
     >>> ImageInput(112, (0.5,), (0.5,)).channels
     1
@@ -163,7 +164,7 @@ class Pieces:
         except Exception:  # raised in Rust without a specific type
             problem = _("The tokenizer cannot be read.")
             raise EncoderError(problem, _("Use the file tokenizer.json that belongs to the network.")) from None
-        # Read from the library's result rather than the file, because the library may resolve a duplicate name
+        # Read from the library's result rather than the file, because the library may resolve duplicate names
         # differently.
         model = json.loads(self._tokenizer.to_str())["model"]
         if model["type"] not in _MODELS or model.get("dropout"):

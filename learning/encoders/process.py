@@ -38,7 +38,7 @@ class EncoderProcess:
         record_time: Maximum processor time in seconds for a record.
 
     Raises:
-        EncoderError: On entering, if the file cannot be used or needs too much memory or time.
+        EncoderError: Raised on entry if the file cannot be used, or needs too much memory or time.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ def checked_rows(schema: Schema, report: Report, arrays: Mapping[str, Array]) ->
 
 
 def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[Any] | None:
-    """Return records in the schema's shape. Images of bytes stay bytes, which take a quarter of the memory of floats.
+    """Return records in the schema's shape. Images stored as bytes stay bytes, a quarter of the size of floats.
 
     >>> checked_features(np.full((1, 1, 2), 255, np.uint8), ImageSchema(1, 2, 1, ("a", "b")), Report()).tolist()
     [[[255, 255]]]
@@ -114,7 +114,7 @@ def checked_labels(y: Array, classes: Sequence[str], records: int, report: Repor
 
 
 def checked_targets(y: Array, target: Target, records: int, report: Report) -> npt.NDArray[np.int64] | None:
-    """Return target codes, one per record. ``y`` has a column per part of the target; if there is one, it may be flat.
+    """Return target codes, one per record. ``y`` has a column per part of the target; with one part, it may be flat.
 
     >>> from learning.outcomes import Numbers
     >>> checked_targets(np.array([0.5, 1.0]), Numbers(0, 1), 2, Report()).tolist()
@@ -231,7 +231,7 @@ def idx_shape(path: Path) -> tuple[int, ...]:
 def mat_arrays(path: Path, wanted: Sequence[str], classes: int, report: Report) -> dict[str, Array]:
     """Return images ``x`` from ``X`` (height, width, channels, n) and labels from ``y`` (n, 1), 1 to ``classes``.
 
-    The largest number means class 0, because SVHN writes the digit 0 as 10. The format has no holders.
+    The largest number means class 0, because SVHN writes the digit 0 as 10. The format stores no holders.
 
     Raises:
         DataError: The file is not a valid MATLAB file, or is too large.

@@ -60,7 +60,8 @@ def catalogue_load(name: str, data_dir: Path | str | None = None, progress: Prog
     no files.
 
     Raises:
-        DataError: A file is missing or differs. The message explains how to get and check it, and where to put it.
+        DataError: A file is missing or has a different checksum. The message explains how to get and check it, and
+            where to put it.
 
     >>> splits = catalogue_load("digits")
     >>> len(splits.private), len(splits.public), len(splits.test), splits.schema.shape

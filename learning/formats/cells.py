@@ -159,7 +159,7 @@ class FileRecords:
             columns of such a file depend on the data, so columns that the schema lacks are ignored, and columns that
             the file lacks are treated as empty.
         counted: Columns of an extract that are filled if something was recorded, and otherwise empty.
-        balance: Outcome of each resource or row in an extract.
+        balance: Counts of the resources or rows of an extract that were used, refused or left out.
         above: Numbers of the non-empty rows above the header.
     """
 
@@ -278,7 +278,7 @@ def _statistics(reader: str) -> Callable[[Path], FileRecords]:
 def _parts(
     read: Callable[..., Any], path: Path, count: int | None, labels: Mapping[str, Mapping[Any, str]]
 ) -> Iterator[list[object]]:
-    """Yield records in parts. If a file does not declare the number of records, they are all read at once."""
+    """Yield records in parts; if a file does not declare the number of records, yield all of them at once."""
     start = 0
     while True:
         part = {"row_offset": start, "row_limit": _CHUNK} if count is not None else {}
@@ -333,4 +333,4 @@ KINDS: dict[str, Callable[[Path], FileRecords]] = {
     "FHIR": _extract(fhir_facts),
     "OMOP": _extract(omop_facts),
 }
-"""Kinds of files, by the result of `files.kind_of` or by suffix."""
+"""Readers by kind of file, which is a result of `files.kind_of` or a suffix."""

@@ -401,7 +401,7 @@ class FeatureColumn(Protocol):
         ...
 
     def notes(self, values: Sequence[object]) -> Notes:
-        """Count the allowed values that are clipped by encoding, undeclared or missing."""
+        """Count allowed values that are undeclared, missing, or clipped by encoding."""
         ...
 
     def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
@@ -513,7 +513,7 @@ class DateColumn(NumericColumn, Dated):
 
     @property
     def least(self) -> float:
-        """A time that the column allows."""
+        """Allowed time that temporarily replaces values that are not dates."""
         return self.minimum
 
     @property

@@ -151,7 +151,7 @@ def _content(stream: IO[bytes] | gzip.GzipFile, raw: IO[bytes], path: Path) -> C
 
 
 def kind_of(path: Path) -> str:
-    """Return the format indicated by the content, such as ``Parquet``; empty for text and everything else.
+    """Return the format that the content indicates, such as ``Parquet``; empty for text and unknown content.
 
     Raises:
         DataError: The file cannot be opened, or has an unsupported format, which the error names.

@@ -45,7 +45,7 @@ _OTHERWISE = _("Save it as PNG, or leave it out.")
 
 
 def is_dicom(start: bytes) -> bool:
-    """Return whether a file begins like DICOM; its first 132 bytes are sufficient."""
+    """Return whether a file begins like DICOM, given at least its first 132 bytes."""
     return start[128:132] == b"DICM"
 
 

@@ -34,7 +34,7 @@ def check_numbers(*shape: int) -> None:
 
 
 def most_content(size: int) -> int:
-    """Return the number of bytes that a compressed file of this size may contain."""
+    """Return the largest number of uncompressed bytes allowed in a compressed file of this size."""
     return max(LEAST_CONTENT, MOST_GROWTH * size)
 
 

@@ -157,7 +157,7 @@ def _condition(row: _Row, person: str, vocabulary: _Vocabulary) -> tuple[list[Fa
 
 
 def _table(path: Path, member: str, table: str, balance: Balance) -> Iterator[_Row]:
-    """Yield the rows of a table that can be read; the others are left out.
+    """Yield the readable rows of a table; leave out and count all others.
 
     In the model's tab-separated tables, quotation marks have no special meaning, and cells never span several lines.
     """

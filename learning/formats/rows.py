@@ -357,7 +357,7 @@ class Report:
         unknown: Number of values per column that are treated as “other” because they are undeclared.
         missing: Number of unknown values per column.
         records: Number of records before each holder's records were combined.
-        balance: Outcome of each row or resource that was read.
+        balance: Counts of the rows or resources that were used, refused or left out.
 
     >>> report = Report()
     >>> report.add(DataError("“x” is no number.", row=3), DataError("“y” is no number.", row=4))

@@ -1,1 +1,1 @@
-"""Mechanisms, with a package for each: a method's questions and how they are answered. Does not import Django."""
+"""Mechanisms: a package for each method, with its questions and the way holders answer them. Does not import Django."""

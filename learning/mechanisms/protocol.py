@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 class PlannedLevel:
     """Holders with the same cap.
 
-    name: name of the level. cap: μ² of the promise. holders: noisy or public number of holders. records: average number
-    of records per holder, a public figure. used: share of the cap that earlier rounds are forecast to use.
+    Attributes:
+        name: Name of the level.
+        cap: μ² of the promise.
+        holders: Noisy or public number of holders.
+        records: Average number of records per holder, a public figure.
+        used: Share of the cap that earlier rounds are forecast to use.
     """
 
     name: str

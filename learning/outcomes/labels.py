@@ -74,7 +74,7 @@ CROSS_ENTROPY = CrossEntropy()
 
 @dataclass(frozen=True)
 class Classes(Outcome):
-    """One of several named classes; a code is the number of its name."""
+    """One of several named classes; its code is the class's number."""
 
     kind: Literal["classes"] = field(default="classes", kw_only=True, repr=False)
     names: tuple[str, ...]
@@ -198,7 +198,7 @@ class Labels(Target):
         return self.bits(np.arange(1 << len(self.names))).astype(np.float64)
 
     def shares(self, predictions: Floats) -> Floats:
-        """Return shares under the assumption that labels are independent given the record."""
+        """Return the categories' shares, assuming that labels are independent given the record."""
         yes = self._combined == 1
         shares = np.ones((len(predictions), len(yes)))
         for place, likely in enumerate(predictions.T):

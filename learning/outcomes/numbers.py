@@ -196,8 +196,7 @@ class Numbers(Target):
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
         """Evaluate R² = 1 - Σ(y - m)² / Σ(y - ȳ)², the mean absolute error, and the share of correct intervals.
 
-        The error is compared with that of always predicting these records' median, which is the smallest for any
-        constant.
+        The error is compared with that of always predicting these records' median, the smallest error of any constant.
         """
         truth = self.numbers(targets)
         off, inside = truth - predictions[:, 0], (predictions[:, 1] <= truth) & (truth <= predictions[:, 2])

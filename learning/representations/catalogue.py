@@ -428,7 +428,10 @@ class Words(Whitened):
 class StudentLayer(Whitened):
     """Inner layer of an earlier round's student, whitened, and optionally the oriented wavelets of images.
 
-    The student learned only from releases, so its layers are public. layers: see `layers_of`, up to the inner layer.
+    The student learned only from releases, so its layers are public.
+
+    Attributes:
+        layers: See `layers_of`, up to the inner layer.
     """
 
     name: ClassVar[str] = "student"

@@ -31,8 +31,11 @@ _FENCES = 3.0
 class PointEncoder(Protocol):
     """Encoder of points as integers, each independently of all others.
 
-    kind: name in stored files. shape: shape of a point. bound: largest absolute value of a feature.  units: `(width,)`,
-    value of the integer 1 in each feature, for the statistics of the public points.
+    Attributes:
+        kind: Name in stored files.
+        shape: Shape of a point.
+        bound: Largest absolute value of a feature.
+        units: `(width,)`, value of the integer 1 in each feature, for the statistics of the public points.
     """
 
     kind: ClassVar[str]
@@ -139,7 +142,9 @@ class ThresholdEncoder:
     Thresholds are spread evenly over a column's distinct public values, so that a few large values among many zeros
     also get thresholds. A column with two values needs no threshold and gets none.
 
-    columns, thresholds: `(width,)`, the column of each feature, and the value above which it is 1.
+    Attributes:
+        columns: `(width,)` column of each feature.
+        thresholds: `(width,)` value above which each feature is 1.
 
     >>> encoder = ThresholdEncoder.fit(np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 0.0], [3.0, 0.0]]), 1)
     >>> encoder.encode(np.array([[1.0, 1.0], [1.5, 1.0]])).tolist()
@@ -185,11 +190,15 @@ class InteractionEncoder:
     """Random cosines of the ranks of several columns, whose weighted sum can model how columns interact.
 
     A feature is cos(w·r + b) with random normal w and uniform b, where r are the values' ranks among the public points
-    from 0 to 1. Sums of these approximate any function of a Gaussian kernel's space (Rahimi and Recht 2007, "Random
-    features for large-scale kernel machines"). Ranks and phases are integers, and a table contains the cosines.
+    from 0 to 1. Their weighted sums approximate any function in a Gaussian kernel's space (Rahimi and Recht 2007,
+    "Random features for large-scale kernel machines"). Ranks and phases are integers, and a table contains the cosines.
 
-    columns: `(numbers,)`.  counts: `(numbers,)`, how many `cuts`, where ranks rise, each column has.  rises:
-    `(cuts,)`.  weights: `(numbers, features)`, phases per rank.  offsets: `(features,)`, phases of the lowest ranks.
+    Attributes:
+        columns: `(numbers,)` encoded columns.
+        counts: `(numbers,)` number of each column's `cuts`, at which its ranks rise.
+        rises: `(cuts,)` increase of the ranks at each cut.
+        weights: `(numbers, features)` phases per rank.
+        offsets: `(features,)` phases of the lowest ranks.
 
     >>> encoder = InteractionEncoder.fit(np.random.default_rng(0).random((50, 3)), 8, frequency=0.7, seed=1)
     >>> encoder.encode(np.full((2, 3), 0.5)).shape
@@ -328,10 +337,12 @@ _WITHIN = 99.9  # percentage of public coordinates that are not clipped in Eucli
 class Coordinates:
     """Linear map from integer features to coordinates of one byte each.
 
-    matrix, offset: integers, see `whole_matrix`.  reduction: the power of two that converts a product to steps. metric:
-    "cosine" projects every point onto the sphere of radius 127 before rounding; "euclidean" multiplies it by `scale`.
-    In both cases, neighbours are defined by the Euclidean distance of the rounded coordinates, which is exact. On the
-    sphere, this distance orders points like the angle, except for rounding.
+    Attributes:
+        matrix, offset: Integers, see `whole_matrix`.
+        reduction: The power of two that converts a product to steps.
+        metric: "cosine" projects every point onto the sphere of radius 127 before rounding; "euclidean" multiplies it
+            by `scale`. In both cases, neighbours are defined by the Euclidean distance of the rounded coordinates,
+            which is exact. On the sphere, this distance orders points like the angle, except for rounding.
     """
 
     matrix: Floats
@@ -361,7 +372,7 @@ class Coordinates:
         return cls(state["matrix"], state["offset"], float(state["reduction"]), metric, float(state["scale"]))
 
     def __call__(self, features: Floats) -> NDArray[np.int8]:
-        """Return `(n, components)` for `(n, features)`; the mean point stays at 0 under either metric."""
+        """Return coordinates `(n, components)` of features `(n, features)`; the mean point is 0 under either metric."""
         steps = self._steps(features)
         if self.metric == "cosine":
             # the numbers are integers, so the sum of squares is exact

@@ -57,7 +57,8 @@ _PATCH_BATCH = 16  # number of images processed at a time, so that similarities 
 class Pixels:
     """First step for images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
 
-    channels, sides: channels and sides of the resulting images, which may be smaller than the input.
+    Attributes:
+        channels, sides: Channels and sides of the resulting images, which may be smaller than the input.
 
     >>> pixels = Pixels((60, 90, 3))
     >>> pixels.sides, tuple(pixels(np.ones((5, 60, 90, 3))).shape)
@@ -117,8 +118,11 @@ def square_sums_in_graph(
 class WaveletEncoder:
     """Oriented wavelets of images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
 
-    Directions are computed from the mean over the channels, and blocks for each channel. filters: as in `state`, or
-    None to compute them; they are stored because the last bit of a cosine may differ on another machine.
+    Directions are computed from the mean over the channels, and blocks for each channel.
+
+    Args:
+        filters: As in `state`, or None to compute them. They are stored because the last bit of a cosine may differ on
+            another machine.
 
     >>> encoder = WaveletEncoder((28, 28))
     >>> len(encoder.units), bool(encoder.encode(np.zeros((1, 28, 28))).any())
@@ -203,9 +207,13 @@ class WaveletEncoder:
 class PatchEncoder:
     """Whitened patches of images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
 
-    Made by `fit`. filters: `(filters, channels, side, side)` integers that add up to 0 for each filter.  power: their
-    scale.  offsets: `(filters,)`, similarities of the mean public patch, which are subtracted. threshold: also
-    subtracted, before negative values are set to 0.
+    Made by `fit`.
+
+    Args:
+        filters: `(filters, channels, side, side)` integers that add up to 0 for each filter.
+        power: Scale of the filters.
+        offsets: `(filters,)` similarities of the mean public patch, which are subtracted.
+        threshold: Also subtracted, before negative values are set to 0.
 
     >>> images = np.random.default_rng(0).random((20, 16, 12, 3))
     >>> PatchEncoder.fit(images, filters=10, threshold=0.25, seed=1).encode(images).shape

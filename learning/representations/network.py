@@ -134,9 +134,11 @@ CONVOLUTION, DENSE, AFFINE, RECTIFY, MAX_POOL, FLATTEN = (
 class Layer:
     """One step of a network.
 
-    kind: "convolution" (weight `(out, in, h, w)`), "dense" (weight `(out, in)`) and "affine" (a factor per channel)
-    have a weight and a bias; "rectify", "max_pool" and "flatten" have neither.  stride, padding: of a convolution; the
-    stride of a pooling is its size.  divisor: converts the exact integers of this layer back to activations.
+    Attributes:
+        kind: "convolution" (weight `(out, in, h, w)`), "dense" (weight `(out, in)`) and "affine" (a factor per channel)
+            have a weight and a bias; "rectify", "max_pool" and "flatten" have neither.
+        stride, padding: Of a convolution; the stride of a pooling is its size.
+        divisor: Factor that converts the exact integers of this layer back to activations.
     """
 
     kind: str

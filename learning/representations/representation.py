@@ -28,9 +28,12 @@ _BATCH = 4096
 class Representation(ABC):
     """Description of points by coordinates. Subclasses are frozen dataclasses of `learners.learner.parameter` fields.
 
-    name: name in stored runs.  label: human-readable name.  images, texts, encoded: whether points must be images,
-    texts or vectors of an encoder.  statement: what the operator must confirm before using it, or empty.  costly:
-    whether fitting is so slow that it is done only once.
+    Attributes:
+        name: Name in stored runs.
+        label: Human-readable name.
+        images, texts, encoded: Whether points must be images, texts or vectors of an encoder.
+        statement: Statement that the operator must confirm before using the representation; may be empty.
+        costly: Whether fitting is so slow that it is done only once.
     """
 
     name: ClassVar[str]

@@ -40,8 +40,12 @@ Integers = NDArray[np.int64]
 class WordEncoder:
     """Words and word parts of texts, which are UTF-8 bytes `(n, length)` padded with 0.
 
-    Made by `fit`. weights: `(BUCKETS,)` integers.  matrix: `(BUCKETS, components)` integers that include the weights.
-    power: scale of the matrix.
+    Made by `fit`.
+
+    Args:
+        weights: `(BUCKETS,)` integers.
+        matrix: `(BUCKETS, components)` integers that include the weights.
+        power: Scale of the matrix.
 
     >>> texts = np.array([list(b"so what"), list(b"so that"), list(b"go what")], np.uint8)
     >>> WordEncoder.fit(texts, components=2, seed=1).encode(texts).shape

@@ -1,7 +1,7 @@
 """Numbers sent by sites: integer multiples of a public unit, modulo 2⁶⁴, with a site's own noise and its masks.
 
-The unit h is very fine compared with a site's noise (2³³ to 2³⁴ units), so that the sum of many rounded normals is
-equivalent to a single normal (`JOINT_NORMAL_DISTANCE` in `common.noise`, docs/sites.md), for any counted quantity.
+The unit h is so fine (a site's noise is 2³³ to 2³⁴ units) that, for any counted quantity, the sum of many rounded
+normals is equivalent to a single normal (`JOINT_NORMAL_DISTANCE` in `common.noise`, docs/sites.md).
 
 One site of a pair adds the mask that the other subtracts, so masks cancel only in the total. Masks are derived by
 X25519 (RFC 7748) between keys made for one run, HKDF-SHA256 (RFC 5869) over everything that identifies the question,

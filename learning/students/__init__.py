@@ -51,7 +51,7 @@ def student_learn(
     progress: Progress | None = None,
     checkpoint: TrainingCheckpoint = UNKEPT,
 ) -> Model:
-    """Train a student; see `Student.learn`. A learner of labels learns the largest counts, without checkpoints."""
+    """Train a student; see `Student.learn`. Learners of labels learn the largest counts and use no checkpoints."""
     if isinstance(student, Student):
         return student.learn(points, releases, seed=seed, progress=progress, checkpoint=checkpoint)
     assert isinstance(student, Learner)

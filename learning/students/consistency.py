@@ -28,8 +28,8 @@ class Consistency(Student):
     """Convolutional network that learns from all public images, with or without releases.
 
     The target of an image is the posterior of its class by Bayes' rule: the prior is the prediction for a weakly moved
-    copy, and the likelihood comes from the released counts. The network learns it on a strongly moved copy (Sohn et al.
-    2020, "FixMatch", for images without releases). The network can therefore correct doubtful labels.
+    copy, and the likelihood comes from the released counts. The network learns this posterior on a strongly moved copy
+    (Sohn et al. 2020, "FixMatch", for images without releases). The network can therefore correct doubtful labels.
     """
 
     name: ClassVar[str] = "consistency"

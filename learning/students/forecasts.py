@@ -42,7 +42,7 @@ _SIMULATED = gettext_noop(
 )
 
 _FEW, _MANY, _RECORDS = 10, 60, 600
-"""Smallest and largest number of teachers trained per number of records, and the usual total of their records."""
+"""Fewest and most teachers trained, and the total number of their records within these bounds."""
 _DRAWS = 20
 """Number of draws of the noise; with few draws, chance would determine the number of teachers."""
 _POINTS, _EIGENVECTORS = 1000, 100

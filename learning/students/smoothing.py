@@ -19,7 +19,7 @@ from learning.students.releases import Releases, leading_probabilities, predicte
 from learning.students.shares import Shares
 
 _MOST_SURROGATES = 10_000
-"""Largest number of public points in an average; more need memory and do not improve it."""
+"""Largest number of public points in an average; more points need more memory but do not improve it."""
 
 _DOUBT = 0.1
 """Assumed share of leading classes that are not the point's own class."""

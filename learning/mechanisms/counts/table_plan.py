@@ -312,7 +312,7 @@ class CountsPlan(Stored):
 
     @property
     def distance(self) -> float:
-        """Mean total variation between the table with and without noise."""
+        """Expected total variation distance between the table with noise and without noise."""
         return noise_distance(self.sigma, self.cells, self.weight)
 
 

@@ -341,7 +341,7 @@ class IntervalEstimate:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and quantiles of a numeric column, for people whose number is known.
+    """Mean and quantiles of a numeric column, over the people whose value is known.
 
     Attributes:
         group: Value of the table's other column that these people share; empty for all people.
@@ -380,7 +380,7 @@ def mean(
 ) -> IntervalEstimate | None:
     """Return the mean of numbers in bins.
 
-    With the midpoints m of the bins, T(x) = Σ sums·(m − x) has the variance Σ variances·(m − x)² around 0 if x is the
+    For bins with midpoints m, T(x) = Σ sums·(m − x) has expectation 0 and variance Σ variances·(m − x)² if x is the
     mean of the midpoints. The interval contains all x for which |T(x)| is at most 1.96 standard deviations. Each number
     is at most half a bin from a midpoint, so the true mean is at most half a bin from the mean of the midpoints.
 

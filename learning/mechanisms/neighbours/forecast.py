@@ -48,8 +48,8 @@ _CLEAR = 0.95  # share of queries at which `propose` requires the right class to
 class LevelForecast:
     """Forecast of a round for one level.
 
-    Allowed votes have norm 1; in a residual round, they are disagreements of squared norm 2. Earlier rounds are
-    included in the spending.
+    Votes are assumed to have norm 1 or, in a residual round, squared norm 2, because only disagreement is charged. The
+    spending includes earlier rounds.
     """
 
     name: str
@@ -68,8 +68,10 @@ class LevelForecast:
 class RoundForecast:
     """Forecast of a round.
 
-    margin: lead of the right class in units of σ, at the estimated purity or the middle of the assumed range. clear:
-    share of queries for which the right class leads after noise, at the same purity. labels: share of correct labels.
+    Attributes:
+        margin: Lead of the right class in units of σ, at the estimated purity or the middle of the assumed range.
+        clear: Share of queries for which the right class leads after noise, at the same purity.
+        labels: Share of correct labels.
     """
 
     queries: int
@@ -246,7 +248,8 @@ def expected_voters(
 ) -> NDArray[np.float64]:
     """Return the expected number of voters at each query `(Q,)`, not counting refused votes.
 
-    Used for `expected_agreement` after plain votes and, multiplied by its result, for `read_counts` of residual votes.
+    After plain votes, pass the result to `expected_agreement`. For residual votes, multiply it by the factor found
+    there, and pass it to `read_counts`.
 
     Args:
         queries, public, levels, radius_share, sigma, share, agreement: See `forecast`.
@@ -359,7 +362,7 @@ def _assumed_right(
 
 
 def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma: float) -> float:
-    """Return how often the right class (the first) leads if this share of voters agrees and the rest spread evenly."""
+    """Return how often the right class (the first) leads if this share of voters agrees and the rest is spread out."""
     shares = np.full(n_classes, (1 - agreement) / (n_classes - 1))
     shares[0] = agreement
     return _leading(voters[:, None] * shares, np.zeros(len(voters), np.int64), sigma)

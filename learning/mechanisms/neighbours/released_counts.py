@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 class CountsRelease:
     """Noisy counts of a batch, and the labels that follow from them.
 
-    counts: `(Q, C)` rounded noisy counts.  labels: `(Q,)` class with the largest count; the lowest number in a tie.
-    margins: `(Q,)` lead of that class, in units of σ.
+    Attributes:
+        counts: `(Q, C)` rounded noisy counts.
+        labels: `(Q,)` class with the largest count; the lowest number in a tie.
+        margins: `(Q,)` lead of that class, in units of σ.
     """
 
     counts: NDArray[np.int64]

@@ -156,7 +156,7 @@ def spread_queries(public: ArrayLike, count: int) -> NDArray[np.int64]:
 
 
 def doubtful_queries(probabilities: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Return the points where the student's two most likely classes are closest, in this order (ties by position).
+    """Return the points at which the student's two most likely classes are closest, closest first (ties by position).
 
     Args:
         probabilities: `(P, C)` from the previous round's student, which learned only from releases.
@@ -172,9 +172,9 @@ def doubtful_queries(probabilities: ArrayLike, count: int) -> NDArray[np.int64]:
 def expected_agreement(counts: ArrayLike, expected: ArrayLike) -> float:
     """Return the ratio of participating voters to forecast voters, estimated from a round of plain votes.
 
-    Residual counts do not show how many voters agree with the guess. Public points show a query's number of voters up
-    to a common factor, which depends on participation and the distribution of records. The sum of all noisy counts of
-    an earlier round estimates this factor far better than any single count.
+    Residual counts do not show how many voters agree with the guess. Public points predict a query's number of voters
+    up to a common factor, which depends on participation and the distribution of records. The sum of all noisy counts
+    of an earlier round estimates this factor far better than any single count.
 
     Args:
         counts: `(Q, C)` released counts of that round.
@@ -193,9 +193,11 @@ def expected_agreement(counts: ArrayLike, expected: ArrayLike) -> float:
 class PlannedRound:
     """Planned round, with its queries and parameters.
 
-    queries: positions among the public points.  residual: whether votes are cast against the predictions of the
-    previous round's student.  share: share of every cap for this and all earlier rounds together.  agreement: for
-    residual votes, the expected share of voters who agree with the prediction.
+    Attributes:
+        queries: Positions among the public points.
+        residual: Whether votes are cast against the predictions of the previous round's student.
+        share: Share of every cap for this and all earlier rounds together.
+        agreement: For residual votes, the expected share of voters who agree with the prediction.
     """
 
     queries: NDArray[np.int64]
@@ -220,8 +222,10 @@ class PlannedRound:
 class EarlierRound:
     """A round of plain votes that has been released.
 
-    queries: positions among the public points.  sigma, radius_share, share: as in `PlannedRound`.  used: forecast share
-    of the cap used by the round, by level.
+    Attributes:
+        queries: Positions among the public points.
+        sigma, radius_share, share: As in `PlannedRound`.
+        used: Forecast share of the cap used by the round, by level.
     """
 
     queries: NDArray[np.int64]
@@ -332,8 +336,8 @@ def next_round(
         counts: `(Q, C)` released counts of that round.
         public: `(P, d)` public points in the coordinates of the next round.
         probabilities: `(P, C)` from the student that learned from that round. Votes are cast against its most likely
-            classes. The points where it is most uncertain are asked first, while accounts are full. Its predictions are
-            most often wrong there, so most holders disagree and contribute.
+            classes. The points where it is most uncertain are asked first, while accounts are still full. Its
+            predictions are most often wrong there, so most holders disagree and contribute.
         levels: Levels with noisy or public head counts, as planned.
         share: Share of every cap that both rounds may use together.
         n_classes, sample: See `plan_rounds`; the sample is in the coordinates of the next round.

@@ -25,9 +25,11 @@ class Sample:
 class Surrogates:
     """Public points that stand in for records, with their distances from the queries and the radii for several shares.
 
-    points: `(S, d)`, at most 2,000 public points, evenly sampled.  queries: number of queries.  looked_at: number of
-    queries used: all, or 2,000 evenly sampled queries if that is enough. each: number of queries that one of these
-    represents.
+    Attributes:
+        points: `(S, d)`, at most 2,000 public points, evenly sampled.
+        queries: Number of queries.
+        looked_at: Number of queries used: all, or 2,000 evenly sampled queries if that is enough.
+        each: Number of queries that one of the used queries represents.
 
     A query that is itself a public point is not a person's record, so it is left out of its own neighbourhood: if the
     radius contains k of P public points, it is expected to contain (k - 1) / P of the holders.

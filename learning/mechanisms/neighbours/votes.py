@@ -173,7 +173,7 @@ class HolderAccounts(Protocol):
         ...
 
     def charge(self, squared_norms: Any, sigma: float) -> Any:
-        """Charge a CSR array `(queries, holders)` row by row; return the same pattern, True for allowed entries."""
+        """Charge a CSR array `(queries, holders)` row by row; return an array of the same pattern, True if allowed."""
         ...
 
 
@@ -333,9 +333,11 @@ class _Voters:
 class _Votes:
     """Holders' contributions to the queries of a block, before accounts are charged, in multiples of 1 / UNIT.
 
-    row, holder: `(votes,)`, one vote per holder and query, ordered by both.  vote, label, amount: `(entries,)` entries
-    of the vectors, each with its vote. guess: `(votes,)` public guess for the query. against: `(votes,)` amount
-    subtracted from the guess's entry; both are None if there are no guesses.
+    Attributes:
+        row, holder: `(votes,)`, one vote per holder and query, ordered by both.
+        vote, label, amount: `(entries,)` entries of the vectors, each with its vote.
+        guess: `(votes,)` public guess for the query; None if there are no guesses.
+        against: `(votes,)` amount subtracted from the guess's entry; None if there are no guesses.
     """
 
     row: NDArray[np.int64]

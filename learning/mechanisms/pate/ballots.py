@@ -305,7 +305,7 @@ class TeachersQuestion:
         return np.pad(present, ((0, 0), (0, beyond)), constant_values=True) if beyond else present
 
     def _paid(self, place: int, start: int, answered: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the cost of queries from ``start`` on to each charging class (K,) of a group that can pay for them."""
+        """Return what a batch of queries from ``start`` on costs each charging class (K,) of a group that can pay."""
         costs = self.budgets[place].costs(start, answered)
         return (self._present(place, start, start + len(answered)) * costs).sum(axis=1)
 

@@ -61,9 +61,17 @@ def assign(
     All records of a holder go to the same teachers, so the holder influences only these teachers' votes. The sizes of
     teachers of the same group differ by at most one holder.
 
-    plan: the run's plan.  group_of_holder: `(holders,)` index of each holder's group in `plan.groups`, from
-    `plan.index_of`; `LEFT_OUT` for a holder who takes no part. rng: only for the partition; privacy does not depend on
-    it.
+    Args:
+        plan: The run's plan.
+        group_of_holder: `(holders,)` index of each holder's group in `plan.groups`, from `plan.index_of`; `LEFT_OUT`
+            for a holder who takes no part.
+        rng: Used only for the partition; privacy does not depend on it.
+
+    Returns:
+        Two arrays `(assignments,)`: positions of holders, and the teachers that learn from them.
+
+    Raises:
+        ValueError: The holders differ from those in the plan.
 
     Returns two arrays `(assignments,)`: positions of holders, and the teachers that learn from them. Raises ValueError
     if the holders differ from those in the plan.
@@ -102,9 +110,13 @@ def assign_keyed(
     The guarantee requires this in a real run (condition 3), because adding or removing a holder then moves no other
     holder. The sizes of teachers differ by chance; an empty teacher does not vote.
 
-    plan: the run's plan.  holders: `(holders,)` ids.  group_of_holder: `(holders,)` indices in `plan.groups`, or
-    `LEFT_OUT`.  key: secret and random, at most 64 bytes, one per run.  progress: called with the number of parts done
-    and the total number of parts; the calls are the same for any number of holders.
+    Args:
+        plan: The run's plan.
+        holders: `(holders,)` ids.
+        group_of_holder: `(holders,)` indices in `plan.groups`, or `LEFT_OUT`.
+        key: Secret and random, at most 64 bytes, one per run.
+        progress: Called with the number of parts done and the total number of parts; the calls are the same for any
+            number of holders.
 
     Returns the same as :func:`assign`: positions in `holders`, and teachers.
 
@@ -171,7 +183,8 @@ def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool
     version of NumPy, because NumPy's raw random bits never change. A member is charged for exactly the queries in which
     their teacher takes part, including queries on which it does not vote because a member has left.
 
-    seed: any public string, fixed before anyone looks at the records.
+    Args:
+        seed: Any public string, fixed before anyone looks at the records.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 40), PrivacyGroup("LOW", 2.0, 40)], variant="vanishing", teachers=8,
@@ -200,8 +213,10 @@ def participation_costs(costs: QueryCosts, participation: ArrayLike, answered: A
     to the account; its `label` assumes that it is answered. A query's cost therefore does not depend on its own noise,
     and the costs paid add up to the account.
 
-    costs: cost of one vote to a participant, `(queries, R)`.  participation: `(teachers, queries)`, the group's rows.
-    answered: `(queries,)`.
+    Args:
+        costs: Cost of one vote to a participant, `(queries, R)`.
+        participation: `(teachers, queries)`, the group's rows.
+        answered: `(queries,)`, True if a query was answered.
 
     >>> costs = QueryCosts(check=np.full((3, 1), 0.1), label=np.full((3, 1), 1.0))
     >>> added = participation_costs(costs, [[True, False, True], [False, True, False]], [True, True, True])

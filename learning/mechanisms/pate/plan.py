@@ -51,7 +51,9 @@ def largest_remainder(holders: Sequence[int], teachers: int) -> NDArray[np.int64
 class PrivacyGroup:
     """Privacy group in a plan.
 
-    epsilon: promise to the group's holders. holders: public or noisy number of holders.
+    Attributes:
+        epsilon: Promise to the group's holders.
+        holders: Public or noisy number of holders.
     """
 
     name: str
@@ -96,9 +98,12 @@ class GroupPlan(Stored):
 class Plan:
     """Checked plan of a run.
 
-    groups: strictest first; if each teacher belongs to one group, teachers are numbered in this order. aggregator:
-    aggregator with noise and threshold scaled to the number of votes. teachers: total number. left_out: names of the
-    groups that take no part. notes: human-readable choices and warnings.
+    Attributes:
+        groups: Strictest first; if each teacher belongs to one group, teachers are numbered in this order.
+        aggregator: Aggregator with noise and threshold scaled to the number of votes.
+        teachers: Total number.
+        left_out: Names of the groups that take no part.
+        notes: Human-readable choices and warnings.
 
     Holders of merged groups share teachers, so all are charged with the sensitivity of the group that includes theirs.
 
@@ -201,9 +206,15 @@ def make_plan(
     = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, and other groups should not
     be merged into it just for its sake, so it gets one small teacher.
 
-    groups: in any order. teachers: requested number, before upsampling. aggregator: parameters for that many votes.
-    classes: if given, T is checked against it. delta, conversion: how the study derives ε from RDP, for the scheme
-    "calibrated". Raises PlanError if the run cannot be carried out.
+    Args:
+        groups: Privacy groups in any order.
+        teachers: Requested number, before upsampling.
+        aggregator: Aggregator with the parameters for that many votes.
+        classes: Number of classes; if given, T is checked against it.
+        delta, conversion: How the study derives ε from RDP, for the scheme "calibrated".
+
+    Raises:
+        PlanError: The run cannot be carried out.
 
     >>> from learning.mechanisms.pate import ConfidentGNMax
     >>> plan = make_plan(

@@ -28,8 +28,11 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People
 class Vote:
     """Outcome of a batch. It is secret until the budget filter has determined how much of it may be released.
 
-    votes: `(queries, classes)`, weighted. release: the labels. costs: for each group of the plan, the cost `(queries,
-    R)` of a query to a holder in the group whose teacher took part in it.
+    Attributes:
+        votes: `(queries, classes)`, weighted.
+        release: The labels.
+        costs: For each group of the plan, the cost `(queries, R)` of a query to a holder in the group whose teacher
+            took part in it.
     """
 
     votes: NDArray[np.float64]
@@ -52,8 +55,12 @@ def hold_vote(
     A group pays nothing for a query on which none of its teachers voted. In the vanishing variant, only some teachers
     may vote; `participation_costs` then converts these costs to each query's addition to the group's account.
 
-    predictions: `(teachers, queries)`, numbered as in the plan; `NO_VOTE` if a teacher takes no part.  method, orders,
-        student_probabilities: see `Aggregator.costs`. Raises ValueError if the predictions do not fit the plan.
+    Args:
+        predictions: `(teachers, queries)`, numbered as in the plan; `NO_VOTE` if a teacher takes no part.
+        method, orders, student_probabilities: See `Aggregator.costs`.
+
+    Raises:
+        ValueError: The predictions do not fit the plan.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, SimulationNoise, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 10), PrivacyGroup("LOW", 2.0, 10)], variant="weighting", teachers=4,
@@ -115,9 +122,11 @@ def vote_costs(
 class SimulatedVote:
     """Outcome of a simulated vote.
 
-    labels, answered, counts: for the queries released before a budget was used up; see `LabelRelease`. Labels that were
-    not answered are reinforced. epsilons: ε spent by each group, `(groups,)` in the order given. exhausted: groups
-    whose budget ended the vote.
+    Attributes:
+        labels, answered, counts: Results for the queries released before a budget was used up; see `LabelRelease`.
+            Labels that were not answered are reinforced.
+        epsilons: ε spent by each group, `(groups,)` in the order given.
+        exhausted: Groups whose budget ended the vote.
     """
 
     labels: NDArray[np.int64]
@@ -144,10 +153,13 @@ def simulate_vote(
 ) -> SimulatedVote:
     """Vote on queries until none are left, a group's budget is used up, or enough labels are released.
 
-    groups: as passed to `make_plan`; each group starts with nothing spent and may spend its ε. predictions: `(teachers,
-    queries)`. student: function that maps the labels so far, `(queries so far,)`, to probabilities `(queries,
-    classes)`; called before each block of `block` queries, for aggregators that use a student. For the other arguments,
-    see `hold_vote` and `affordable_prefix`.
+    Args:
+        groups: As passed to `make_plan`; each group starts with nothing spent and may spend its ε.
+        predictions: `(teachers, queries)`, numbered as in the plan.
+        student: Function that maps the labels so far, `(queries so far,)`, to probabilities `(queries, classes)`;
+            called before each block of `block` queries, for aggregators that use a student.
+        delta, method, orders, conversion: See `hold_vote` and `affordable_prefix`.
+        wanted_labels: Number of labels after which the vote ends.
 
     >>> from learning.mechanisms.pate import GNMax, make_plan
     >>> groups = [PrivacyGroup("HIGH", 1.0, 60), PrivacyGroup("LOW", 2.0, 40)]

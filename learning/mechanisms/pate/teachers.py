@@ -32,7 +32,7 @@ from learning.mechanisms.pate.plan import Plan
 from learning.representations.representation import FittedRepresentation, similarities, spread
 
 STOP = "stop"
-"""Rule for when a group's share is used up: the vote ends, or it continues without that group's teachers."""
+"""Choice for when a group's share is used up: the vote ends, instead of continuing without the group's teachers."""
 
 _WEIGHT_LABELS = {
     "gdp": gettext_noop("in proportion to μ: all groups use up their shares at the same time"),
@@ -55,7 +55,7 @@ _EXHAUSTED_LABELS = {
 }
 
 _NEAREST = 5
-"""Number of public points that adopt the class of a record."""
+"""Number of nearest public points over which the class of a record is spread."""
 _STEPS = 60
 _FAR, _NEAR = 0.95, 0.8
 """How strongly the classes of single records, and a model's probabilities, spread to other points."""
@@ -238,7 +238,7 @@ def forecast_votes(
 def _seeds(
     graph: PublicGraph, coordinates: NDArray[np.number], labels: NDArray[np.int64], classes: int
 ) -> NDArray[np.float64]:
-    """Return the number of records of each class among those nearest to each public point, `(P, C)`."""
+    """Return the weights of classes at each public point, `(P, C)`: every record is spread over its nearest points."""
     near = min(_NEAREST, len(graph.coordinates))
     seeds = np.zeros((len(graph.coordinates), classes))
     squares = (graph.coordinates**2).sum(axis=1)

@@ -2,8 +2,8 @@
 
 Source: Boenisch, Mühl, Rinberg, Ihrig, Dziedzic, "Individualized PATE: Differentially Private Machine Learning with
 Individual Privacy Guarantees" (PoPETs 2023), and the thesis behind it. A budget is an ε; only the ratios of budgets
-matter here. The budget filter ensures that no budget is exceeded. The choices here determine how much of each group's
-budget has been used by the time that the first budget runs out.
+matter here. The budget filter ensures that no budget is exceeded. The choices in this module determine how much of each
+group's budget has been used by the time that the first budget runs out.
 """
 
 import math
@@ -25,8 +25,16 @@ def count_votes(predictions: ArrayLike, classes: int, weights: ArrayLike | None 
     This is the weighting of Individualized PATE (Boenisch et al. 2023); with equal weights, these are the counts n_j of
     PATE (Papernot et al. 2017).
 
-    predictions: `(teachers, queries)` integers, `NO_VOTE` or 0 … classes - 1.  weights: `(teachers,)`, 1 each if None.
-    Returns `(queries, classes)` floats. Raises ValueError on other shapes or values.
+    Args:
+        predictions: `(teachers, queries)` integers, `NO_VOTE` or 0 … classes - 1.
+        classes: Number of classes.
+        weights: `(teachers,)` weights; 1 each if None.
+
+    Returns:
+        Counts `(queries, classes)` as floats.
+
+    Raises:
+        ValueError: A shape or value is wrong.
 
     >>> count_votes([[0, 1], [0, 0], [1, NO_VOTE]], 2, weights=[0.5, 0.5, 2.0])
     array([[1. , 2. ],
@@ -50,7 +58,8 @@ def group_votes(predictions: ArrayLike, classes: int, members: ArrayLike) -> NDA
 
     They show which classes may lose one of the group's votes, which determines the group's exact cost.
 
-    members: `(teachers,)` booleans, True for the group's teachers.
+    Args:
+        members: `(teachers,)` booleans, True for the group's teachers.
 
     >>> group_votes([[0, 1], [0, 0], [1, 1]], 2, [True, True, False])
     array([[2., 0.],
@@ -115,7 +124,15 @@ def upsampling_factors(budgets: ArrayLike, precision: int = 1) -> NDArray[np.int
     This is Algorithm 1 of Individualized PATE: the budgets, rounded to `precision` decimals, are divided by their
     greatest common divisor.
 
-    budgets: `(groups,)` ε values.  Returns `(groups,)` integers, at least 1. Raises ValueError if a budget rounds to 0.
+    Args:
+        budgets: `(groups,)` ε values.
+        precision: Number of decimals to which budgets are rounded.
+
+    Returns:
+        Integers `(groups,)`, at least 1.
+
+    Raises:
+        ValueError: A budget rounds to 0.
 
     >>> upsampling_factors([0.5, 1.0, 1.5])
     array([1, 2, 3])
@@ -138,8 +155,15 @@ def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int
     integer do not ensure this: if a few people with μ 2.7 times as large get f = 3, their accounts run out after 4/5 of
     the labels.
 
-    mu: `(groups,)` μ of the promises.  holders: `(groups,)` counts, at least one in total.  Returns `(groups,)`
-    integers. Raises ValueError on bad values.
+    Args:
+        mu: `(groups,)` μ of the promises.
+        holders: `(groups,)` counts, at least one in total.
+
+    Returns:
+        Integers `(groups,)`.
+
+    Raises:
+        ValueError: A value is out of range.
 
     >>> factors_for_most_labels([0.27, 0.5, 0.72], [340, 430, 230]), factors_for_most_labels([0.27, 0.72], [999, 1])
     (array([1, 2, 3]), array([1, 2]))
@@ -178,9 +202,17 @@ def teacher_weights(
     "gdp": w_g is proportional to μ_g, the μ of (ε_g, δ) in Gaussian differential privacy. A label costs 2w²/σ² of the
     account's cap μ², so all groups reach the same share of their caps at the same query.
 
-    budgets: `(groups,)` ε values.  teachers_per_group: `(groups,)` integers, at least one in total.  delta: for
-    "calibrated" and "gdp".  conversion: how ε is derived from RDP, for "calibrated" only.  Returns `(groups,)`. Raises
-    ValueError on bad values or an unknown scheme.
+    Args:
+        budgets: `(groups,)` ε values.
+        teachers_per_group: `(groups,)` integers, at least one in total.
+        delta: δ, for "calibrated" and "gdp".
+        conversion: How ε is derived from RDP, for "calibrated" only.
+
+    Returns:
+        Weights `(groups,)`.
+
+    Raises:
+        ValueError: A value is wrong, or the scheme is unknown.
 
     >>> teacher_weights([1.0, 2.0, 3.0], [85, 107, 58]).round(4)
     array([0.5285, 1.0571, 1.5856])
@@ -214,7 +246,15 @@ def participation_frequencies(budgets: ArrayLike, exponent: float = 2.0) -> NDAr
     up, and a small ε grows with the square root of the sum. Shares proportional to ε², the default, therefore make the
     groups run out together.
 
-    budgets: `(groups,)` ε values. Returns `(groups,)`, at most 1. Raises ValueError on bad values.
+    Args:
+        budgets: `(groups,)` ε values.
+        exponent: 1, 2 or 4 in the papers.
+
+    Returns:
+        Shares `(groups,)`, at most 1.
+
+    Raises:
+        ValueError: A value is out of range.
 
     >>> participation_frequencies([0.5, 1.0, 2.0])
     array([0.0625, 0.25  , 1.    ])

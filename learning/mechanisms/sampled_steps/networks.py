@@ -138,8 +138,8 @@ class NetworkModel(Model):
         network: Network from `network_create`.
         shape: Shape of a record, before the representation.
         space: Representation whose coordinates are the network's input; None if the input is the records.
-        scale: Factor of coordinates, as in the steps.
-        target: What is learned; None for classes, with one score each.
+        scale: Factor applied to coordinates, as in the steps.
+        target: Target to learn; None for classes, with one score each.
     """
 
     def __init__(

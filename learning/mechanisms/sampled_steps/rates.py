@@ -41,7 +41,7 @@ class SampledMechanism:
         norms: Largest norm of a contribution in each group, shape (groups,).
         noise_multiplier: σ; the noise of a coordinate has standard deviation σ·clip_norm. 0 means no privacy.
         clip_norm: Norm c to which σ refers.
-        expected: Average number of holders in a step according to public sizes, the divisor of sums.
+        expected: Average number of holders in a step according to public sizes; sums are divided by it.
     """
 
     rates: Floats

@@ -51,7 +51,7 @@ NETWORK_CHOICES = {
 
 _DRAWN, _LEAST_RATE = 512, 0.005  # average number of holders per step, as in the paper; smaller rates waste promises
 _ROUNDING = 1 - 1e-9  # rounding allowance for computing norms from noise and vice versa
-_LOUD = 5.0  # noise of a step divided by the norm of its sum if all contributions have the same direction
+_LOUD = 5.0  # warning level: a step's noise, divided by the norm of its sum if all contributions had the same direction
 
 CostOf = Callable[[int], Cost]
 

@@ -2,9 +2,9 @@
 
 The inputs of a layer are rounded to integers of at most 127, and weights to integers small enough that every product
 and partial sum is below 2²⁴, where float32 is exact. The result therefore does not depend on the order in which a
-library adds. The same holds for the backward pass, which scales the slopes of a record to a public length before
-rounding. All other operations are lookups in a table of tanh, or defined to the last bit by IEEE 754.
-docs/sgd-sampled.md bounds every sum.
+library adds. The same holds for the backward pass, which scales a record's slopes (the derivatives of its loss) to a
+public length before rounding. All other operations are lookups in a table of tanh, or defined to the last bit by IEEE
+754. docs/sgd-sampled.md bounds every sum.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Memory:
 class WholeLayer(ABC):
     """Layer in integer arithmetic.
 
-    Images are `(width, height, channels)` here, and (channels, height, width) in PyTorch.
+    Images are `(width, height, channels)` in this module, and (channels, height, width) in PyTorch.
 
     Args:
         layer: PyTorch's layer.
@@ -384,7 +384,7 @@ def _tanh(arguments: torch.Tensor) -> torch.Tensor:
 
 
 def _windows(images: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> torch.Tensor:
-    """Return the numbers under a kernel, `(R, across, down, numbers)`, for images `(R, width, height, channels)`.
+    """Return numbers at each kernel position, `(R, across, down, numbers)`, for images `(R, width, height, channels)`.
 
     The numbers are copied in two steps, first down and then across, so that each copied piece is longer.
     """

@@ -105,11 +105,17 @@ class Descent:
     of all releases so far. The mean of the iterates (Polyak and Juditsky 1992) averages the noise of their steps.
     Everything here is public.
 
-    plan: steps, step size, clipping norm, ridge and the expected people.  points: `(P, d)` coordinates of public
-    points.  length: length of a typical point; steps are taken in coordinates that scale it to 1.  parameters: `(d + 1,
-    outputs)`.  total: sum of the parameters over the averaged steps.  ridge: ridge of the next step.  observed: `(d +
-    1, outputs)` mean of the steps' estimates of curvature times best parameters, before the ridge is chosen.  step:
-    number of steps taken. loss: loss of a record.
+    Attributes:
+        plan: Steps, step size, clipping norm, ridge and the expected people.
+        points: `(P, d)` coordinates of public points.
+        length: Length of a typical point; steps are taken in coordinates that scale it to 1.
+        parameters: `(d + 1, outputs)` parameters of the next step.
+        total: Sum of the parameters over the averaged steps.
+        ridge: Ridge of the next step.
+        observed: `(d + 1, outputs)` mean of the steps' estimates of curvature times best parameters, before the ridge
+            is chosen.
+        step: Number of steps taken.
+        loss: Loss of a record.
     """
 
     plan: StepsPlan

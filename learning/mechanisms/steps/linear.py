@@ -39,7 +39,9 @@ _NUMBERS_AT_A_TIME = 2**22
 class Stack:
     """Holders with the same number of records.
 
-    holders: `(m,)` numbers of the holders. records: `(m, n)` positions of their records.
+    Attributes:
+        holders: `(m,)` numbers of the holders.
+        records: `(m, n)` positions of their records.
     """
 
     holders: NDArray[np.int64]
@@ -55,9 +57,11 @@ class Stack:
 class OwnedRecords:
     """All records of some holders, ordered by holder. Secret.
 
-    x: `(N, …)` records or their integer coordinates; may be a memory map.  y: `(N,)` class numbers; a record with any
-    other number contributes nothing.  first: `(H + 1,)` position of each holder's first record, and N at the end.
-    identity: `(H,)` a number for each holder that does not change when others join or leave, such as a primary key.
+    Attributes:
+        x: `(N, …)` records or their integer coordinates; may be a memory map.
+        y: `(N,)` class numbers; a record with any other number contributes nothing.
+        first: `(H + 1,)` position of each holder's first record, and N at the end.
+        identity: `(H,)` a number for each holder that does not change when others join or leave, such as a primary key.
     """
 
     x: NDArray[np.floating] | NDArray[np.integer]
@@ -269,9 +273,10 @@ def _means(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
 
 
 def _factors(lengths: Floats, allowance: Floats, unit: float, shares: Floats) -> Floats:
-    """Return the unit of gradients in steps: `unit`, reduced as needed to limit rounded norms to a share of the clip.
+    """Return `unit`, the unit of gradients in steps, reduced where rounded norms would exceed a share of the clip.
 
-    allowance: possible lengthening of a gradient by rounding.
+    Args:
+        allowance: Possible lengthening of a gradient by rounding.
     """
     most = np.maximum(shares * (CLIP_STEPS * _ROUNDED) - allowance, 0.0)
     return np.minimum(shares * unit, most / np.where(lengths > 0, lengths, np.inf))

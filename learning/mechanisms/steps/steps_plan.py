@@ -122,10 +122,12 @@ class Steps(StepChoices):
     def placed(self, points: NDArray[Any], strength: float, *, interactions: bool = True) -> Steps:
         """Return the same choices with a representation, which the rule chooses if it was left open.
 
-        points: public, `(n, *shape)`.  strength: `strength_of` the people. A smaller strength gives the columns of a
-        table fewer thresholds and no interactions, magnifies small variances less, and reduces the number of components
-        of texts and of encoders' outputs.  interactions: whether a table that consists mostly of numbers may get
-        interactions of these.
+        Args:
+            points: Public, `(n, *shape)`.
+            strength: `strength_of` the people. A smaller strength gives the columns of a table fewer thresholds and no
+                interactions, magnifies small variances less, and reduces the number of components of texts and of
+                encoders' outputs.
+            interactions: Whether a table that consists mostly of numbers may get interactions of these.
         """
         if self.representation:
             return self
@@ -158,13 +160,21 @@ def steps_space(shape: tuple[int, ...]) -> Representation:
 class StepsPlan(Stored):
     """Round of full-batch steps. All of it is public.
 
-    sigma: noise multiplier, the same for all steps. steps: number of steps. clip_norm: clipping norm of a holder's
-    gradient if points have norm 1. step_size: 1 is Newton's. ridge: smallest addition to the curvature of public
-    points. largest_ridge: initial addition (see `descent.Descent` if it is too small). largest_cap: μ² of the most
-    lenient level, see `level_weights`. people: sum of all holders' weights, from public head counts. strength: see
-    `strength_of`. signal: information from all people about one number, in standard deviations of its noise over the
-    whole round, divided by the square root of the count of numbers. until: largest share of the cap used by this round,
-    not counting earlier rounds, by level. notes: notes for plan and card. warnings: expected problems.
+    Attributes:
+        sigma: Noise multiplier, the same for all steps.
+        steps: Number of steps.
+        clip_norm: Clipping norm of a holder's gradient if points have norm 1.
+        step_size: Factor of each step; 1 is a Newton step.
+        ridge: Smallest addition to the curvature of public points.
+        largest_ridge: Initial addition (see `descent.Descent` if it is too small).
+        largest_cap: μ² of the most lenient level, see `level_weights`.
+        people: Sum of all holders' weights, from public head counts.
+        strength: See `strength_of`.
+        signal: Information from all people about one number, in standard deviations of its noise over the whole round,
+            divided by the square root of the count of numbers.
+        until: Largest share of the cap used by this round, not counting earlier rounds, by level.
+        notes: Notes for plan and card.
+        warnings: Expected problems.
     """
 
     sigma: float

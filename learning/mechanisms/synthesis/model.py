@@ -25,7 +25,7 @@ _FITTINGS = 20
 
 
 def grouped(column: CountedColumn, counts: Numbers, smallest: float) -> CountedColumn:
-    """Return the column with its cells in groups of at least about ``smallest``.
+    """Return the column with its cells combined into groups whose counts are at least about ``smallest``.
 
     Adjacent bins of numbers are joined, and rare values of other columns share a group. In a numeric column, *Not
     known* is a separate group.

@@ -327,7 +327,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class Marginal:
-    """Measured table: columns, cells, the error that 95 in 100 counts do not exceed, and its distance from the rows.
+    """Measured table: its columns and cells, the error exceeded by 5 in 100 counts, and its distance from the rows.
 
     ``distance`` is the total variation between the rows and the released table, including its noise.
     """
@@ -424,7 +424,7 @@ def _written(column: Any, encoded: NDArray[np.float32]) -> list[str]:
 def rows_draw(marginals: Marginals, noisier: float = 1.0) -> SyntheticRows[Description]:
     """Draw rows from the model based on all rounds, with a seed derived from the releases.
 
-    The noise of the releases is ``noisier`` times that of the questions.
+    ``noisier`` is the ratio of the noise in the releases to that of the questions.
     """
     digest = content_digest({str(number): sums for number, sums in enumerate(marginals.released)})
     rng = np.random.default_rng(int(hashlib.sha256(digest.encode()).hexdigest(), 16))
@@ -493,7 +493,7 @@ def _distances(
 def _counted(
     classes: NDArray[np.int64], number: int, columns: list[CountedColumn], rows: list[NDArray[np.int64]]
 ) -> NDArray[np.float64]:
-    """Return the same table, counted from the rows."""
+    """Return the table of these columns, counted from the rows."""
     place, size = classes, number
     for column, cells in zip(columns, rows, strict=True):
         place, size = place * column.size + np.array(column.groups)[cells], size * column.size

@@ -22,9 +22,10 @@ REJECTED = -1
 class LabelRelease:
     """Release of a vote on a batch of queries.
 
-    labels: `(queries,)` labels, `REJECTED` for a query without one.
-    answered: `(queries,)`, True if the label comes from the teachers, so that its cost is due.
-    counts: `(queries, classes)` rounded noisy counts that determined the labels; None if they are not released.
+    Attributes:
+        labels: `(queries,)` labels, `REJECTED` for a query without one.
+        answered: `(queries,)`, True if the label comes from the teachers, so that its cost is due.
+        counts: `(queries, classes)` rounded noisy counts that determined the labels; None if they are not released.
     """
 
     labels: NDArray[np.int64]
@@ -112,7 +113,7 @@ class Aggregator(abc.ABC):
     Attributes:
         name: Key in the registry, in the database and in the API.
         label: Name on pages, which is not translated.
-        help: Sentence in English that explains how it decides, marked for translation.
+        help: Sentence in English that explains how the aggregator decides, marked for translation.
         asks_student: Whether the vote uses predictions of a student that learned from the labels so far.
         reinforces: Whether queries may keep the student's own label, which costs nothing.
         pays_once: Whether one charge pays for many queries, so that teachers must not miss any of them.
@@ -174,8 +175,11 @@ class Aggregator(abc.ABC):
     ) -> NDArray[np.float64]:
         """Return `(queries, classes)` counts of the teachers' predictions `(teachers, queries)`, see `count_votes`.
 
-        guesses: `(queries,)` the student's most likely class, once there is a student.  disagreed: `(teachers,)` how
-        often each teacher has disagreed with the student before. Only residual votes use them.
+        Args:
+            guesses: `(queries,)` most likely classes according to the student, once there is one; used only for
+                residual votes.
+            disagreed: `(teachers,)` how often each teacher has disagreed with the student so far; used only for
+                residual votes.
         """
         return count_votes(predictions, classes, weights)
 
@@ -194,7 +198,8 @@ class Aggregator(abc.ABC):
     def unanimous_share(self, votes: float) -> float:
         """Return the probability that a query on which all teachers agree is answered.
 
-        votes: total weight of a unanimous vote.
+        Args:
+            votes: Total weight of a unanimous vote.
         """
         return 1.0
 
@@ -215,10 +220,16 @@ class Aggregator(abc.ABC):
     ) -> QueryCosts:
         """Return the RDP cost of each query for a holder whose teachers' total weight is `sensitivity`.
 
-        sensitivity: the group's own vote weight, or its number of duplicates.  orders: `(R,)`, each above 1.  method:
-        "data_independent", "data_dependent" or "exact".  For "exact": group_votes, the group's own unweighted counts,
-        `(queries, classes)`; teachers_per_holder, the number of teachers that share the sensitivity, which is the
-        number of duplicates in upsampling and otherwise 1.  Returns costs of the shape `(queries, R)`.
+        Args:
+            sensitivity: The group's own vote weight, or its number of duplicates.
+            orders: `(R,)`, each above 1.
+            method: "data_independent", "data_dependent" or "exact".
+            group_votes: For "exact", `(queries, classes)` unweighted counts of the group's own votes.
+            teachers_per_holder: For "exact", the number of teachers that share the sensitivity: the number of
+                duplicates in upsampling, otherwise 1.
+
+        Returns:
+            Costs of the shape `(queries, R)`.
         """
         counts = require_votes(votes)
         how = {

@@ -1,4 +1,4 @@
-"""Aggregators with a noisy check first: do teachers agree with one another, or disagree with the student?
+"""Aggregators that first check, with noise, whether teachers agree with one another or disagree with the student.
 
 Papernot et al. 2018, Algorithms 1 and 2.
 """
@@ -17,7 +17,7 @@ from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.pate.aggregators.aggregator import LabelRelease, VoteCharge, parameter
 from learning.mechanisms.pate.aggregators.noisy_max import GNMax
 
-#: Smallest difference between agreement and disagreement for a useful check.
+#: Smallest difference between the chances of unanimous and of evenly spread votes for a useful check.
 _DIFFERENCE = 1 / 3
 
 
