@@ -514,17 +514,17 @@ class Proposals(Proposing):
                 if left out.
             plausible: Plausible seeds (k). A row is released only if about this many records could equally well
                 have been its seed. From 2 to 100000. 50 if left out.
-            gamma: How similar plausible seeds are (γ). Their probabilities of producing the row lie between the
-                same two powers of γ. From 1.01 to 1000. 4.0 if left out.
+            gamma: How similar plausible seeds are (γ). The probabilities that plausible seeds produce the row lie
+                between the same two powers of γ. From 1.01 to 1000. 4.0 if left out.
             epsilon0: ε₀ of the test. The number of plausible seeds is compared with k plus Laplace noise of scale
                 1/ε₀. From 0.01 to 100. 1.0 if left out.
-            fewest: Minimum number of redrawn columns (ω). The others are copied from the seed. The classes count as
-                a column. From 0 to 1000.
+            fewest: Minimum number of redrawn columns (ω). All other columns are copied from the seed. The classes
+                count as one column. From 0 to 1000.
             most: Maximum number of redrawn columns (ω). For each row, the number is drawn at random between the
                 minimum and this maximum. From 0 to 1000.
-            values: Number of values for a numeric column. Bins of equal width across the range declared in the
+            values: Number of values per numeric column. Bins of equal width across the range declared in the
                 schema. From 2 to 100. 20 if left out.
-            network: ε of the network. It applies separately to the quarter of the records that determines the
+            network: ε of the network. This ε applies separately to the quarter of the records that determines the
                 network's structure and to the quarter that determines its parameters. From 0.01 to 100. 1.0 if left
                 out.
         """

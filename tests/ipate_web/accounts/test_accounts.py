@@ -52,7 +52,7 @@ def test_a_password_is_reset_by_mail(client: Client, mailbox: Mailbox, hanna: Us
     page = client.get(link_in(sent), follow=True)
     assert link_in(sent) not in page.request["PATH_INFO"]  # the key is no longer in the address bar
     done = client.post(page.request["PATH_INFO"], {"password1": NEW, "password2": NEW}, follow=True)
-    assert "Sign out" in done.text and "Sign in with it now." not in done.text
+    assert "Sign out" in done.text and "You can now sign in with it." not in done.text
     assert sign_in(Client(), "hanna", NEW).status_code == 302
     assert elsewhere.get(reverse("account_overview")).status_code == 302  # signed out
     assert "This link has expired" in Client().get(link_in(sent), follow=True).text
