@@ -179,9 +179,9 @@ class Interactions(Evened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The columns, clipped at quantiles of the public points, which of at most %(thresholds)d public "
-                "thresholds each number exceeds, and %(features)d random functions of all numbers together, which "
-                "show interactions; whitened with the public points."
+                "The columns, clipped at quantiles of the public points; for each number, which of at most "
+                "%(thresholds)d public thresholds it exceeds; and %(features)d random functions of all numbers "
+                "together, which capture interactions. All of these are whitened with the public points."
             ),
             thresholds=self.thresholds,
             features=self.features,

@@ -231,7 +231,7 @@ def test_an_older_key_still_vouches_while_it_is_named(study: Study, settings: An
 def test_a_hash_noted_outside_proves_that_a_whole_old_state_was_put_back(study: Study) -> None:
     assert verify("--noted", Release.objects.latest("sequence").hash) == []
     assert verify("--noted", "f" * 64) == [
-        f"{'f' * 64}: no chain contains this noted row: one was shortened or rewritten."
+        f"{'f' * 64}: no chain contains this hash, so a chain was shortened or rewritten."
     ]
 
 

@@ -295,7 +295,7 @@ def test_a_superuser_founds_what_nobody_watches_and_no_more() -> None:
     user_create("second root", is_superuser=True)
     assert roles_of(appoint(study, "otto", "operator", root)) == set(), "someone could confirm it now"
     page = as_(root).get(reverse("staff:role_change", args=[study.slug, latest(study).sequence]))
-    assert "Give up your own role" in page.text
+    assert "Give up your role" in page.text
     rehearsal = rehearsal_with_table("dry")
     alone = appoint(rehearsal, "new", "operator", user_create("olga"))
     assert roles_of(alone) == {"operator"}, "a rehearsal promises nothing to watch over"

@@ -30,7 +30,9 @@ class Command(BaseCommand):
             help=f"one pseudonym per line, or CSV with the columns {', '.join(COLUMNS)}; - for standard input",
         )
         parser.add_argument(
-            "--everyone", action="store_true", help="everyone in the data who has neither been invited nor decided"
+            "--everyone",
+            action="store_true",
+            help="invite everyone in the data who has neither been invited nor decided",
         )
         parser.add_argument(
             "--open",

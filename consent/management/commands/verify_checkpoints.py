@@ -62,5 +62,5 @@ class Command(BaseCommand):
                 faults.append(str(error))
         if faults:
             raise CommandError("\n".join(faults))
-        held = "the given ones" if files else "the last one"
+        held = "the given files" if files else "the last one"
         self.stdout.write(f"{Checkpoint.objects.count()} checkpoints; the records match {held}.")

@@ -39,11 +39,11 @@ class Command(BaseCommand):
         if faults:
             raise CommandError("\n".join(faults))
         decisions = counted(len(rows), "decision", "decisions")
-        answerers = counted(len(circumstances), "record", "records")
+        answerers = counted(len(circumstances), "entry", "entries")
         self.stdout.write(
-            f"The file matches the records: {decisions}, and {answerers} of who answers. "
-            "Their chains are intact, every decision was made by the person who answered, and no promise was "
-            "weakened without agreement."
+            f"The file matches the records: {decisions}, and {answerers} about who answers for a person. "
+            "Their chains are intact, every decision was made by the person who answered at the time, and no promise "
+            "was weakened without agreement."
         )
 
 

@@ -26,7 +26,7 @@ class Command(BaseCommand):
             "--proof",
             type=Path,
             metavar="FILE",
-            help="write the proof that the last signed checkpoint covers it, as its holder can download it",
+            help="write the proof that the last signed checkpoint covers the decision (holders can download it, too)",
         )
 
     def handle(self, *args: Any, number: str, proof: Path | None, **options: Any) -> None:
@@ -57,4 +57,6 @@ class Command(BaseCommand):
                 "No checkpoint has been signed since this decision, or a worker still has to prepare proofs."
             )
         path.write_text(json.dumps(proof_of(event, checkpoint), ensure_ascii=False, indent=2) + "\n")
-        self.stdout.write(f"{path} proves that checkpoint {checkpoint.number} of {checkpoint.day} covers it.")
+        self.stdout.write(
+            f"{path} proves that checkpoint {checkpoint.number} of {checkpoint.day} covers this decision."
+        )

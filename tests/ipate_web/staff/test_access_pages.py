@@ -189,7 +189,7 @@ def counted(counting: Study) -> dict[str, int]:
 def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(table, operator, monkeypatch) -> None:
     HeadCount.objects.all().delete()
     address = url("head_counts", table)
-    assert "uses 1.0 % of the smallest cap and cannot be undone; 100.0 % is free" in operator.get(address).text
+    assert "uses 1.0 % of the smallest cap (free: 100.0 %)" in operator.get(address).text
     assert Release.objects.filter(study=table).count() == 1, "opening the page draws nothing"
     follows = re.search(r'name="follows" value="(\d*)"', operator.get(address).text).group(1)
     page = operator.post(address, {"draw": "1", "follows": follows}, follow=True)

@@ -32,4 +32,6 @@ class Command(BaseCommand):
         records_due_erase()
         left = len(studies_waiting()) + len(studies_over())
         studies = counted(left, "study", "studies")
-        self.stdout.write(f"{studies} could not be erased; see the log." if left else "Everything was erased.")
+        self.stdout.write(
+            f"Records of {studies} could not be erased; see the log." if left else "Everything was erased."
+        )

@@ -32,7 +32,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         study_argument(parser)
-        parser.add_argument("files", nargs="+", type=Path, metavar="file", help="files, read in this order as one")
+        parser.add_argument(
+            "files", nargs="+", type=Path, metavar="file", help="files to import as one dataset, in this order"
+        )
         parser.add_argument(
             "--kind",
             required=True,
@@ -53,7 +55,8 @@ class Command(BaseCommand):
             type=Path,
             default=[],
             metavar="FILE",
-            help="label files of idx files, or tables with file, class and holder of zipped images, in the same order",
+            help="one file for each data file: the labels of an idx file, or a table with the columns file, class and "
+            "holder of zipped images",
         )
         parser.add_argument(
             "--sha256",
@@ -66,10 +69,12 @@ class Command(BaseCommand):
         parser.add_argument(
             "--holder-per-row",
             metavar="PREFIX",
-            help="private rows without a holder column: each belongs to a different person, PREFIX-1, PREFIX-2, …",
+            help="private rows without a holder column: assign each row to a different person, PREFIX-1, PREFIX-2, …",
         )
         parser.add_argument(
-            "--with-labels", action="store_true", help="public rows: keep their true labels, used only for evaluation"
+            "--with-labels",
+            action="store_true",
+            help="public rows: keep their true labels, which are used only for evaluation",
         )
         parser.add_argument(
             "--provenance",
@@ -119,7 +124,7 @@ class Command(BaseCommand):
         beyond = self._report_left_out_rows(rows)
         if left_out := len(rows) - dataset.rows - beyond:
             rows_out = counted(left_out, "row", "rows")
-            self.stdout.write(f"{rows_out} left out: these people had their records erased.")
+            self.stdout.write(f"{rows_out} left out, because these people had their records erased.")
 
     def _report_look_alikes(self, study: Study, rows: Rows, *, stop: bool) -> None:
         """Print the new pseudonyms that resemble others, and stop the import if ``stop`` is set."""

@@ -1,4 +1,4 @@
-"""Show the effects and costs of a draft, with all warnings, for a share of every cap; nothing is saved."""
+"""Show the forecast, costs and warnings of a draft for a share of every cap, without saving anything."""
 
 import json
 from argparse import ArgumentParser

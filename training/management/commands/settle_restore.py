@@ -83,7 +83,7 @@ class Command(BaseCommand):
             )
         else:
             for chain, rows in missing.items():
-                self.stdout.write(f"{chain}: {rows} rows in the journal are missing")
+                self.stdout.write(f"{chain}: {rows} rows of the journal are missing from the database")
         try:
             settled = restore_settle(
                 study=row, acting_user=account, share=share, given_up=give_up, entered=decisions_entered

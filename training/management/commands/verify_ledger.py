@@ -40,7 +40,7 @@ class Command(BaseCommand):
         chains = [*chained_models(), *installation_chains()]
         for value in noted:
             if not any(model._default_manager.filter(hash=value).exists() for model in chains):
-                self.stdout.write(f"{value}: no chain contains this noted row: one was shortened or rewritten.")
+                self.stdout.write(f"{value}: no chain contains this hash, so a chain was shortened or rewritten.")
                 faults += 1
         if faults:
             raise CommandError(f"{faults} faults. Keep the database as it is and compare it with a backup.")
