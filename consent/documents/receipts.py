@@ -105,13 +105,13 @@ def _odds(right: int, right_records: int) -> str:
         )
     if right_records < 100:
         records = _(
-            "Others may know that you take part and guess which of two sets of records is yours. They would be right "
-            "at most %(right)d times in 100 instead of 50."
+            "A person who knows that you take part might guess which of two sets of records is yours. These guesses "
+            "would be right at most %(right)d times in 100 instead of 50."
         ) % {"right": right_records}
     else:
         records = _(
-            "Others may know that you take part and guess which of two sets of records is yours. They could nearly "
-            "always be right."
+            "A person who knows that you take part might guess which of two sets of records is yours. These guesses "
+            "could nearly always be right."
         )
     condition = _("Both figures assume that the two answers are equally likely beforehand.")
     return " ".join((sentence, records, condition))

@@ -115,7 +115,7 @@ class MailWishes(models.Model):
         help_text=_("We send this email to everyone in the study who asks for it, whether they take part or not."),
     )
     results = models.BooleanField(
-        _("email me what was learned: when a result is published, and once a year"),
+        _("email me about results: when one is published, and once a year"),
         default=True,
         help_text=_(
             "We send this email to everyone who has decided and has not withdrawn, whether they take part or not."

@@ -125,7 +125,9 @@ class Study(Recorded):
         _("no one else sees raw records"), default=False, help_text=_("Neither processors nor anyone else.")
     )
     retention = models.TextField(
-        _("how long"), blank=True, help_text=_("How long the records are kept for this study, and what happens then.")
+        _("how long"),
+        blank=True,
+        help_text=_("How long the records are kept for this study, and what happens to them afterwards."),
     )
     retention_until = models.DateField(
         _("last day the records are kept"),
@@ -188,8 +190,8 @@ class Study(Recorded):
         blank=True,
         max_length=500,
         help_text=_(
-            "How emails to the people of this study begin, for example a greeting and who is writing. Other people "
-            "may see the email, so do not mention anyone's decision."
+            "The beginning of emails to people in this study, for example a greeting and the sender's name. Other "
+            "people may see the email, so do not mention anyone's decision."
         ),
     )
     languages = models.JSONField(

@@ -111,7 +111,7 @@ class UploadForm(forms.Form):
         required=False,
         max_length=100,
         help_text=gettext_lazy(
-            "For private rows without a column of pseudonyms: a prefix such as P creates P-1, P-2 and so on."
+            "For private rows without a column of pseudonyms: enter a prefix such as P to create P-1, P-2 and so on."
         ),
     )
     with_labels = forms.BooleanField(
@@ -124,7 +124,7 @@ class UploadForm(forms.Form):
         required=False,
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text=gettext_lazy("In your own words. For public points, the model card repeats this."),
+        help_text=gettext_lazy("In your own words. For public points, the model card shows this text."),
     )
 
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:

@@ -470,7 +470,7 @@ class SgdFields(MethodFields):
         few, many = (method.batch_size for method in self.implemented())
         message = _(
             "A batch is released together, and withdrawals take effect from the next batch on. Leave empty for the "
-            "default: %(few)d, or %(many)d with samples."
+            "default: %(few)d, or %(many)d if holders are sampled."
         )
         return message % {"few": few, "many": many}
 

@@ -72,7 +72,8 @@ class LevelAccessForm(forms.Form):
         label=gettext_lazy("Reason"),
         max_length=500,
         help_text=gettext_lazy(
-            "Why you need to see it, such as “They called and asked”. This is stored permanently with your name."
+            "Why you need to see this person's choice, such as “They called and asked”. This is stored permanently "
+            "with your name."
         ),
     )
 

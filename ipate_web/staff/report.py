@@ -129,7 +129,7 @@ def _charges(groups: Sequence[GroupSpending] | None) -> list[dict[str, Any]]:
         return _section(_("Charges"), [_("The cost of this run can no longer be read.")])
     if not groups:
         return []
-    columns = [_("Group"), _("Promised ε"), _("Cap μ²"), _("This run may use"), _("Used")]
+    columns = [_("Group"), _("Promised ε"), _("Cap μ²"), _("Available to this run"), _("Used")]
     rows = [
         [
             group_label(group.name),

@@ -299,7 +299,7 @@ def _page_of_published(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
     def wrapped(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
         run = get_object_or_404(runs_visible_to(request.user).select_related("student"), study=study, pk=pk)
         if run.student is None or run.student.is_withdrawn:
-            messages.info(request, _("The run has no published model yet, or it was withdrawn."))
+            messages.info(request, _("The run has no published model yet, or its model was withdrawn."))
             return redirect("staff:run", study.slug, run.pk)
         return view(request, study, run, run.student)
 

@@ -223,7 +223,7 @@ class Dated:
             else:
                 text = _("The date to count from is “%(value)s” (column %(reference)s).")
                 problem = Sentence(text, value=shown(references[place]), reference=self.reference)
-                remedy = _("Correct it, or declare in “missing” how unknown dates are written.")
+                remedy = _("Correct it, or declare under “missing” how unknown dates are written.")
             yield DataError(problem, remedy, row=place + 1, column=self.name)
 
     def _is_duration(self, value: object) -> bool:
@@ -706,7 +706,7 @@ KINDS: tuple[Any, ...] = (
 SEVERAL = ";"
 """Separator between several codes in a value."""
 _NONE, _UNDECLARED = -1, -2
-_NO_MARKERS = _("Write a finite number, or declare in the schema's “missing” how unknown values are written.")
+_NO_MARKERS = _("Write a finite number, or declare under “missing” in the schema how unknown values are written.")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _INFINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _SHOWN = 12

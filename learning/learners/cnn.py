@@ -43,7 +43,7 @@ class CNN(Augmenting, Learner):
 
     name: ClassVar[str] = "cnn"
     label: ClassVar[str] = gettext_noop("Convolutional network")
-    help: ClassVar[str] = gettext_noop("For images of at least 4 × 4 pixels, and many records.")
+    help: ClassVar[str] = gettext_noop("For many images of at least 4 × 4 pixels.")
     model_format: ClassVar[str] = "safetensors"
     epochs: int = parameter(10, gettext_noop("number of passes over the images"), minimum=1, maximum=10_000)
     batch: int = parameter(32, gettext_noop("images per step"), minimum=2, maximum=100_000)

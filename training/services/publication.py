@@ -140,7 +140,7 @@ def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> S
     run = Run.objects.select_related("student").get(pk=run.pk)
     model = run.student
     if model is None or model.is_withdrawn:
-        raise ValidationError(_("The run has no published model yet, or it was withdrawn."), code=STATE)
+        raise ValidationError(_("The run has no published model yet, or its model was withdrawn."), code=STATE)
     if model.stage == stage:
         return model
     if stage not in NEXT[model.stage]:
@@ -193,7 +193,7 @@ def model_threshold_set(
     run = Run.objects.select_related("student", "public_dataset", "test_dataset").get(pk=run.pk)
     model = run.student
     if model is None or model.is_withdrawn:
-        raise ValidationError(_("The run has no published model yet, or it was withdrawn."), code=STATE)
+        raise ValidationError(_("The run has no published model yet, or its model was withdrawn."), code=STATE)
     if run.learns.kind != Classes.kind:
         raise ValidationError(_("Only a model that predicts classes can have a threshold."), code=STATE)
     model.run = run
