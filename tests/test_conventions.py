@@ -42,7 +42,7 @@ def product() -> list[Path]:
     return [path for path in modules() if not left_out & set(path.relative_to(ROOT).parts)]
 
 
-def test_every_place_that_the_proof_names_is_there() -> None:
+def test_every_place_named_in_the_proofs_exists() -> None:
     page = (ROOT / "docs/gaussian-accounts.md").read_text(encoding="utf-8")
     files = set(re.findall(r"`((?:tests|benchmarks|common)/[\w/.]+)`", page))
     names = set(re.findall(r"`((?:accounting|common|consent|learning|training)\.[\w.]+)`", page))

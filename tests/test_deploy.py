@@ -86,7 +86,7 @@ def test_compose_passes_every_variable_of_the_table() -> None:
         assert {key for key, text in given.items() if passed.get(key) != text} - FIXED == set(), name
 
 
-def test_services_of_compose_may_do_little() -> None:
+def test_services_of_compose_have_few_permissions() -> None:
     everything = compose()
     for name, service in everything["services"].items():
         assert "no-new-privileges:true" in service["security_opt"] and service["mem_limit"], name
@@ -138,7 +138,7 @@ def test_a_database_that_stores_no_unicode_is_refused(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
-def test_systemd_takes_the_units(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     units = sorted(DEPLOY.glob("systemd/ipate*"))
     assert len(units) == 10
     shutil.copytree(DEPLOY / "systemd", tmp_path, dirs_exist_ok=True)

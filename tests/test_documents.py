@@ -163,7 +163,7 @@ def test_the_commands_of_the_first_study_work(monkeypatch: pytest.MonkeyPatch) -
     assert User.objects.get(is_superuser=True).username == "ada"
 
 
-def test_how_to_pages_name_commands_and_options_that_there_are() -> None:
+def test_how_to_pages_name_existing_commands_and_options() -> None:
     called = [
         shlex.split(command.replace("…", ""))
         for path in HOW_TO

@@ -55,7 +55,7 @@ def test_a_worse_sampler_would_take_its_distance_out_of_delta(monkeypatch: pytes
     assert float(caps_of(1.0, 1e-5)) < 0.97 * float(gdp_mu(1.0, 1e-5)) ** 2
 
 
-def test_a_cap_does_not_depend_on_the_promises_beside_it() -> None:
+def test_a_cap_does_not_depend_on_other_promises() -> None:
     """Caps are equal to the last bit. Otherwise a holder with a unique promise would affect what others may spend."""
     known = [0.1, 0.25, 0.5, 0.8, 0.9, 1.0, 1.2, 1.5, 1.8, 1.9, 2.0, 2.5, 2.6, 2.9, 3.0, 4.0, 5.0, 8.0]
     alone = {epsilon: float(caps_of(epsilon, 1e-6)) for epsilon in known}
@@ -70,7 +70,7 @@ def test_a_cap_does_not_depend_on_the_promises_beside_it() -> None:
     assert caps_of(1.0, 1e-5).shape == ()
 
 
-def test_odds_told_for_a_promise_hold_with_the_coins_of_all_sampled_runs() -> None:
+def test_shown_odds_hold_with_the_coins_of_all_sampled_runs() -> None:
     """A coin reveals a holder with probability 10·δ/1000 (two coins for two records), but caps use less than δ."""
     for delta in np.geomspace(2.1e-9, 0.01, 6).tolist():
         coins = SLACKS * slack_of(delta)

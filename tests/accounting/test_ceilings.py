@@ -173,7 +173,7 @@ def check_answers_give(study: Study) -> None:
 
 
 @pytest.mark.parametrize("draw", [head_counts_draw, pytest.param(check_answers_count, marks=pytest.mark.exhaustive)])
-def test_what_is_drawn_in_the_middle_of_a_vote_leaves_room_for_the_rest_of_the_vote(settings, pair, draw) -> None:
+def test_counts_drawn_during_a_vote_leave_room_for_the_rest_of_the_vote(settings, pair, draw) -> None:
     """The ceiling is not checked again before a vote of teachers ends."""
     one, two = pair
     with_ceiling = 0.5 * CAP * (1 + 1e-4)
@@ -243,7 +243,7 @@ def test_a_share_that_another_study_opens_counts_from_the_next_batch_on(settings
 
 
 @pytest.mark.exhaustive
-def test_an_account_that_is_linked_late_stops_what_is_still_to_come(settings: Any, hanna: User) -> None:
+def test_linking_an_account_late_limits_further_charges(settings: Any, hanna: User) -> None:
     settings.PERSON_CEILING = 0.7 * CAP
     one, two = study_of(hanna, "one"), study_with_table("two", levels="L", holders=6)
     for study in (one, two):
@@ -258,7 +258,7 @@ def test_an_account_that_is_linked_late_stops_what_is_still_to_come(settings: An
 
 
 @pytest.mark.exhaustive
-def test_charges_before_the_ceiling_are_no_fault_and_count(settings: Any, pair: tuple[Study, Study]) -> None:
+def test_charges_before_the_ceiling_count_and_are_not_faults(settings: Any, pair: tuple[Study, Study]) -> None:
     for study in pair:
         run_ask(run_start(study, share=0.7, **LOUD))
     before = [spent(study) for study in pair]
@@ -338,7 +338,7 @@ def somebody_waits_for_us() -> bool:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.exhaustive
-def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair: tuple[Study, Study]) -> None:
+def test_opening_a_share_waits_for_another_study_checking_the_ceiling(settings: Any, pair: tuple[Study, Study]) -> None:
     """If two votes open at the same moment, the second must see the share of the first."""
     if connection.vendor == "sqlite":
         pytest.skip("One transaction at a time writes at all.")

@@ -179,7 +179,7 @@ QUEUED = {
 
 
 @pytest.mark.parametrize("name", [pytest.param("no room", marks=pytest.mark.exhaustive), "leaving"])
-def test_the_order_of_two_runs_does_not_follow_from_one_holder(name: str) -> None:
+def test_one_holder_does_not_change_the_order_of_two_runs(name: str) -> None:
     """The order determines up to which share of their caps everybody may be charged."""
     ours, theirs = both(script(QUEUED[name]), chunks=2)
     assert differences(ours, theirs) == []
@@ -195,7 +195,7 @@ def test_the_order_of_two_runs_does_not_follow_from_one_holder(name: str) -> Non
         for trouble in TROUBLES
     ],
 )
-def test_no_trouble_in_a_run_of_any_method_depends_on_one_holder(trouble: str, method: str) -> None:
+def test_events_during_a_run_of_any_method_reveal_no_holder(trouble: str, method: str) -> None:
     """Afterwards, another run follows with me; if I have left, one without me comes before it."""
     fields = METHODS[method]
     later = run_of(0.2, **fields)
@@ -230,7 +230,7 @@ def test_missing_vote_does_not_reveal_the_only_holder_of_a_teacher() -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("level", ["AVERAGE", "LOW"])
-def test_fate_of_others_does_not_reveal_the_only_holder_asked(level: str) -> None:
+def test_events_of_others_do_not_reveal_the_only_holder_asked(level: str) -> None:
     """Drawing head counts charges only me. People who join in the meantime are asked from the next batch on."""
     history = run_of(0.5, "open; attempt; other_gives 0 LOW; draw_counts; vote; finish", choices={})
     paid(history, levels="-" * 12, my_level=level)

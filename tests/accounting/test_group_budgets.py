@@ -132,7 +132,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (1, 2))])
-def test_no_account_lies_above_its_group_whatever_happens(seed: int, clock: Clock) -> None:
+def test_no_account_exceeds_its_groups_budget_in_any_history(seed: int, clock: Clock) -> None:
     with transaction.atomic():
         history = History(seed, clock)
         study_lock(history.study.pk)

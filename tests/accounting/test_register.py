@@ -97,7 +97,7 @@ def test_the_book_is_the_sum_of_all_charge_files_bit_for_bit(study: Study) -> No
     assert dict(zip(now.holders.tolist(), now.spent.tolist(), strict=True)) == expected
 
 
-def test_a_release_says_what_left_and_who_was_charged_lies_in_its_file(study: Study) -> None:
+def test_a_release_describes_its_contents_and_its_file_the_charges(study: Study) -> None:
     run, everybody = uuid4(), ids(study)
     release = charge(
         study, everybody[:2], [0.01, 0.02], kind="labels", run=run, batch=0, content={"labels": 3}, acting_user_id=7
@@ -116,7 +116,7 @@ def test_a_release_says_what_left_and_who_was_charged_lies_in_its_file(study: St
     np.testing.assert_array_equal(balances(study).spent, before.spent, "a batch is charged once")
 
 
-def test_a_release_that_charges_nobody_leaves_the_accounts_alone(study: Study) -> None:
+def test_a_release_that_charges_nobody_does_not_change_accounts(study: Study) -> None:
     charge(study, ids(study)[:1], [0.01])
     with transaction.atomic():
         release = release_record(study=study, kind="model", content={"digest": "d"})
@@ -172,7 +172,7 @@ def test_file_and_row_are_old_after_a_rollback_and_new_after_a_commit(
     assert files(study) - earlier - orphans == named(study), "the old book is deleted after the commit"
 
 
-def test_a_replaced_book_is_read_again_and_a_lost_one_is_not_taken_for_empty(study, monkeypatch) -> None:
+def test_a_replaced_book_is_read_again_and_a_missing_one_is_an_error(study, monkeypatch) -> None:
     charge(study, ids(study), np.full(9, 0.001))
     real, first = accounts._book_load, iter([True])
 

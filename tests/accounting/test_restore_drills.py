@@ -117,7 +117,7 @@ def test_a_withdrawal_counts_though_the_form_that_was_read_is_lost(tmp_path: Pat
 
 
 @pytest.mark.exhaustive
-def test_a_consent_counts_no_more_after_a_stricter_one_that_cannot_be_recorded(tmp_path: Path) -> None:
+def test_a_consent_ends_if_a_stricter_one_cannot_be_recorded(tmp_path: Path) -> None:
     """Its policy was lost. A decision made after the restore is kept."""
     study = study_open("drill")
     holder, other = (holder_create(study, name) for name in ("P-1", "P-2"))
@@ -148,7 +148,7 @@ def test_a_consent_counts_no_more_after_a_stricter_one_that_cannot_be_recorded(t
 
 
 @pytest.mark.exhaustive
-def test_a_policy_that_a_backup_forgot_counts_for_the_ceiling_at_once_and_for_good(tmp_path, settings) -> None:
+def test_a_policy_missing_from_a_backup_counts_for_the_ceiling_permanently(tmp_path, settings) -> None:
     """The person's charges under it must fit, even if the study is locked or has had another policy since."""
     one, two = study_open("one"), study_open("two")
     caps = {epsilon: float(caps_of(epsilon, one.delta)) for epsilon in (3.0, 6.0)}

@@ -97,7 +97,7 @@ def test_the_slack_of_a_run_that_a_backup_forgot_stays_used() -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_locked_study_lets_no_other_study_of_its_people_seem_faulty(settings: Any) -> None:
+def test_a_locked_study_causes_no_faults_in_other_studies_of_its_people(settings: Any) -> None:
     settings.PERSON_CEILING = 1.0
     one, two = study_with_table("one"), study_with_table("two")
     for study in (one, two):
@@ -220,7 +220,7 @@ def test_what_was_withdrawn_after_the_backup_is_withdrawn_again(fields: dict[str
 
 
 @pytest.mark.parametrize("end", ["removed", "closed"])
-def test_a_run_that_was_learning_keeps_no_end_from_being_recorded_again(end: str) -> None:
+def test_a_run_in_training_does_not_prevent_repeating_an_end(end: str) -> None:
     study, olga, day = study_with_table(), user_create("olga"), timezone.localdate() + timedelta(days=90)
     run = run_start(study, share=0.25, **COUNTS_RUN)
     while run.status != Run.Status.LEARNING:
@@ -248,7 +248,7 @@ def test_a_run_that_was_learning_keeps_no_end_from_being_recorded_again(end: str
     assert list(release_faults(run)) == []
 
 
-def test_nothing_is_charged_and_runs_go_on_after_a_loss_of_consents_alone() -> None:
+def test_losing_only_consents_charges_nothing_and_runs_continue() -> None:
     study = study_with_table()
     run = run_start(study, share=0.25, **TABLE_RUN)
     backup = backup_of(study)

@@ -44,7 +44,7 @@ def test_granted_shares_are_held_until_settlement(study: Study) -> None:
         share_grant(study=study, subject=subject, purpose="run", share=0.1, acting_user=None)
 
 
-def test_a_share_lies_above_0_and_fits_into_what_is_free(study: Study) -> None:
+def test_a_share_is_positive_and_at_most_the_free_part(study: Study) -> None:
     for share in (0.0, -0.5, 1.5, float("nan"), float("inf")):
         with pytest.raises(ValidationError, match="above 0"):
             granted(study, share)
@@ -57,14 +57,14 @@ def test_a_share_lies_above_0_and_fits_into_what_is_free(study: Study) -> None:
         granted(study, 0.01)
 
 
-def test_tenths_add_up_to_one_whatever_their_sum_in_floating_point(study: Study) -> None:
+def test_ten_tenths_add_up_to_one_despite_floating_point(study: Study) -> None:
     for share in (0.1, 0.2, 0.4, 0.3):
         granted(study, share)
     assert share_free(study) == 0.0
     assert sum(share.committed for share in shares(study).values()) <= 1.0
 
 
-def test_a_limit_is_what_was_opened_before_and_the_own_share(study: Study) -> None:
+def test_a_limit_is_the_shares_opened_before_plus_the_runs_own(study: Study) -> None:
     first, second, third = (granted(study, share) for share in (0.2, 0.3, 0.5))
     assert share_limit(study, second) == pytest.approx(0.3), "pending shares do not count"
     assert share_open(study=study, subject=first) == 0.2

@@ -94,7 +94,7 @@ def verify(*options: str) -> list[str]:
     return []
 
 
-def test_untouched_records_are_whole_and_the_report_says_so(study: Study) -> None:
+def test_unchanged_records_verify_and_the_report_says_so(study: Study) -> None:
     ballot_load.cache_clear()
     report = io.StringIO()
     call_command("verify_ledger", "--study", study.slug, "--replay", stdout=report)
@@ -143,7 +143,7 @@ def undone() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-def test_every_column_of_every_chained_table_is_under_seal(study: Study) -> None:
+def test_every_change_to_a_column_of_a_chained_table_is_found(study: Study) -> None:
     for model in tables_with_rows():
         for row in rows_of(model) if model in (Release, ShareRecord) else rows_of(model)[:1]:
             for field in model._meta.concrete_fields:
@@ -160,7 +160,7 @@ def test_every_column_of_every_chained_table_is_under_seal(study: Study) -> None
                 assert any(fault.startswith(str(model._meta.verbose_name)) for fault in faults), (model, field.name)
 
 
-def test_every_column_of_the_tables_that_follow_is_compared(study: Study) -> None:
+def test_every_change_to_a_derived_table_is_found(study: Study) -> None:
     for model in (AccountBook, HeadCount):
         row = model.objects.order_by("pk").last()
         for field in model._meta.concrete_fields:
@@ -207,7 +207,7 @@ def test_a_chain_computed_anew_after_an_edit_is_found_by_its_head(study: Study) 
     assert any("above the public charge" in fault for fault in study_faults(study))
 
 
-def test_a_head_that_was_forged_along_is_not_signed_and_never_becomes_so(study: Study) -> None:
+def test_a_forged_head_is_never_signed(study: Study) -> None:
     last = rows_of(ShareRecord).last()
     rows_of(ShareRecord).filter(pk=last.pk)._raw_delete("default")
     heads = ChainHead.objects.filter(study=study, chain="accounting.sharerecord")
@@ -220,7 +220,7 @@ def test_a_head_that_was_forged_along_is_not_signed_and_never_becomes_so(study: 
     assert list(ConsentEvent.chain_faults(study.pk)) == [f"consent event 13: {unsigned}"]
 
 
-def test_an_older_key_still_vouches_while_it_is_named(study: Study, settings: Any) -> None:
+def test_signatures_of_a_fallback_key_stay_valid(study: Study, settings: Any) -> None:
     old, new = settings.SECRET_KEY, "n" * 50
     with override_settings(SECRET_KEY=new):
         assert any("not signed" in fault for fault in verify())
@@ -352,7 +352,7 @@ def test_charges_that_the_assignment_does_not_explain_are_found_by_the_replay(st
 
 
 @pytest.mark.exhaustive
-def test_nothing_is_replayed_of_a_run_that_ended_before_its_study_kept_votes() -> None:
+def test_runs_that_ended_before_votes_were_kept_are_not_replayed() -> None:
     study = study_with_table(holders=9)
     run = run_ask(run_start(study, share=0.5, **ASKING_RUN))
     study = services.study_update(study=study, retain_votes=True)
@@ -439,7 +439,7 @@ def test_questions_and_answers_match_the_register() -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_run_is_whole_at_every_moment_of_its_life() -> None:
+def test_a_run_verifies_at_every_stage() -> None:
     study = study_with_table(holders=12)
     run = run_start(study, share=0.5, **TABLE_RUN)
     steps = [

@@ -10,5 +10,5 @@ from benchmarks.coverage import INTERVALS, Interval
     "interval",
     [pytest.param(each, id=each.name, marks=[pytest.mark.exhaustive] if each.is_slow else []) for each in INTERVALS],
 )
-def test_an_interval_holds_as_often_as_it_says(interval: Interval) -> None:
+def test_intervals_have_their_stated_coverage(interval: Interval) -> None:
     assert interval.is_true(interval.coverage()), f"{interval.name}: {interval.coverage():.3f}"

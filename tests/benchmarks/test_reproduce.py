@@ -52,7 +52,7 @@ def test_votes_are_those_of_all_teachers_on_all_public_records(name: str, divisi
         assert round(100 * right, 1) == (89.0 if name == WEAKER else 92.5)
 
 
-def test_a_cell_is_met_within_a_point_a_tenth_or_two_standard_errors() -> None:
+def test_a_cell_is_met_within_a_point_ten_per_cent_or_two_standard_errors() -> None:
     assert [verdict(Row("labels", 100.0, here)) for here in (90.0, 89.0, 111.0)] == ["met", "below", "above"]
     assert [verdict(Row("student, %", 90.0, here)) for here in (91.0, 91.1)] == ["met", "above"]
     assert verdict(Row("labels, printed as more than 2,000", 2000, 1999.0)) == "below"

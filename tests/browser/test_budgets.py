@@ -45,7 +45,7 @@ def shares_shown(site: Site) -> list[float]:
     return [float(rows.nth(place).locator("td").nth(0).inner_text().split()[0]) for place in range(3)]
 
 
-def test_what_each_group_has_used_rises_while_a_vote_of_teachers_spends(visit: Any, study: Study) -> None:
+def test_used_budgets_rise_during_a_vote_of_teachers(visit: Any, study: Study) -> None:
     run_finish(run_start(study, title="First vote", share=0.25, **RUN))
     run = run_teach(run_start(study, title="Second vote", share=0.5, **RUN))
     olga = visit(person="olga")

@@ -83,7 +83,7 @@ def look_at_lists(site: Site, study: Study) -> None:
     assert site.page.evaluate("document.documentElement.scrollHeight") <= 1300
 
 
-def test_what_matters_of_a_run_and_of_lists_is_at_the_top(visit: Any) -> None:
+def test_runs_and_lists_begin_with_their_main_number(visit: Any) -> None:
     study = study_with_finished_run()
     site = visit(person="olga")
     look_at_run(site, study.runs.get())

@@ -126,7 +126,7 @@ def hanna(visit: Any, study: Study, language: str) -> Site:
 
 
 @each_language
-def test_what_a_holder_decides_by_reflows(hanna: Site) -> None:
+def test_texts_for_decisions_reflow_when_enlarged(hanna: Site) -> None:
     submit = hanna.page.locator("main form .button-primary")
     hanna.open("/my/digits/")
     look(hanna)
@@ -141,7 +141,7 @@ def test_what_a_holder_decides_by_reflows(hanna: Site) -> None:
         look(hanna)
 
 
-def test_a_part_that_asks_for_itself_keeps_what_the_reader_did(visit: Any) -> None:
+def test_parts_that_refresh_themselves_keep_choices_and_focus(visit: Any) -> None:
     """Otherwise chosen columns would disappear after five seconds, and the focus would return to the top."""
     run_start(study_with_table("digits"), share=0.5, **TABLE_RUN)
     site: Site = visit("phone", person="olga")

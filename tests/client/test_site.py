@@ -268,7 +268,7 @@ def test_tables_have_the_types_of_the_schema() -> None:
     assert found["age"].tolist()[0] == 1.5 and np.isnan(found["age"][1])
 
 
-def test_the_model_predicts_here_what_the_site_does(run, site, tmp_path, monkeypatch) -> None:
+def test_local_predictions_equal_the_sites(run, site, tmp_path, monkeypatch) -> None:
     model = site.model(str(run.pk))
     model.save(tmp_path / "student.onnx")
     here = LocalModel.load(tmp_path / "student.onnx").predictions([YOUNG, OLD])
@@ -465,7 +465,7 @@ def refused(status: int, **headers: str) -> httpx.Response:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_questions_are_sent_again(status: int, slept: list[float]) -> None:
+def test_safe_requests_are_repeated(status: int, slept: list[float]) -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
     asked = (refused(status, Retry_After=pause) for pause in ("7", later, "0"))
     site, there = site_with(*asked, {"forecasts": []})
@@ -477,7 +477,7 @@ def test_questions_are_sent_again(status: int, slept: list[float]) -> None:
     assert len(there.requests) == 1, "it does not wait for a quarter of an hour"
 
 
-def test_only_what_may_be_repeated_is_sent_again(slept: list[float]) -> None:
+def test_only_repeatable_requests_are_sent_again(slept: list[float]) -> None:
     site, there = site_with(httpx.ReadError("broke"), refused(502), {"predictions": [], "classes": []} | PREDICTED)
     site.predict("run", [{"age": 1}])
     assert len(there.requests) == 3 and 1 < slept[0] <= 1.25 and 2 < slept[1] <= 2.5
@@ -525,7 +525,7 @@ class Broken(httpx.SyncByteStream):
         raise httpx.ReadError("broke")
 
 
-def test_a_download_goes_on_where_it_broke_off(slept: list[float]) -> None:
+def test_a_broken_download_is_resumed(slept: list[float]) -> None:
     content = bytes(range(250))
     digest = {"Repr-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(content).digest()).decode()}:"}
     headers = {"ETag": '"a"', **digest}

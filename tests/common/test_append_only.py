@@ -65,7 +65,7 @@ def test_the_database_refuses_update_and_delete_and_the_orm_does_before(study: S
 
 
 @pytest.mark.parametrize("verb", ["INSERT", "INSERT OR REPLACE"])
-def test_no_row_is_put_in_the_place_of_another(study: Study, verb: str) -> None:
+def test_no_insert_replaces_another_row(study: Study, verb: str) -> None:
     """Callers of a plain INSERT get the same error as from a unique constraint."""
     if verb != "INSERT" and connection.vendor != "sqlite":
         pytest.skip("only SQLite has INSERT OR REPLACE")
@@ -161,7 +161,7 @@ def reorder(rows: models.QuerySet[ConsentEvent]) -> None:
         rows.filter(sequence=old).update(sequence=new)
 
 
-def test_a_chain_without_triggers_tells_what_was_done_to_it(study: Study) -> None:
+def test_tampering_is_found_in_a_chain_without_triggers(study: Study) -> None:
     """Somebody has removed the triggers; the end of the test restores them."""
     triggers_remove(connection)
     rows = models.QuerySet(ConsentEvent).filter(study=study).order_by("sequence")

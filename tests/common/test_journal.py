@@ -34,7 +34,9 @@ def noted(holder: DataHolder) -> list:
     return journal_read(holder.study_id)["heads"][EVENTS]
 
 
-def test_a_commit_that_fails_after_the_note_locks_nothing(holder: DataHolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_fails_after_its_journal_entry_locks_nothing(
+    holder: DataHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = give(holder)
     own = next(each for each in type(connections["default"]).__mro__ if each.__module__.startswith("django.db"))
 
@@ -54,7 +56,7 @@ def test_a_commit_that_fails_after_the_note_locks_nothing(holder: DataHolder, mo
 
 
 @pytest.mark.parametrize("by", ["the next transaction", "a restore"])
-def test_a_crash_after_the_commit_leaves_what_is_confirmed_later(holder, monkeypatch, by: str) -> None:
+def test_entries_are_confirmed_later_after_a_crash(holder, monkeypatch, by: str) -> None:
     first = give(holder)
     assert noted(holder) == [first.sequence, first.hash]
     assert journal_read(holder.study_id)["pending"] == {}, "without a crash it is confirmed at once"
@@ -85,7 +87,7 @@ def test_nothing_is_committed_where_the_journal_cannot_be_written(holder, monkey
     assert noted(holder)[0] == 2
 
 
-def test_rolled_back_rows_are_not_noted(holder: DataHolder) -> None:
+def test_rolled_back_rows_are_not_in_the_journal(holder: DataHolder) -> None:
     event = give(holder)
     with transaction.atomic():
         study_lock(holder.study_id)
@@ -105,7 +107,7 @@ def test_acts_are_encrypted_with_a_key_that_the_database_does_not_hold(holder: D
     assert list(acts_read(holder.study_id)) == []
 
 
-def test_acts_that_no_backup_lacks_any_more_are_forgotten(holder: DataHolder, settings: Any) -> None:
+def test_decisions_in_every_backup_are_removed_from_the_journal(holder: DataHolder, settings: Any) -> None:
     give(holder)
     acts_forget(holder.study_id, timedelta(days=1))
     path = Path(settings.JOURNAL_DIR, f"study-{holder.study_id}.acts")

@@ -55,7 +55,7 @@ def test_simulation_noise_alone_repeats_itself_and_says_so() -> None:
     assert SimulationNoise(1).is_simulation and not noise.is_simulation
 
 
-def test_a_scale_that_is_no_scale_is_refused() -> None:
+def test_invalid_scales_are_refused() -> None:
     one, other = SystemNoise(), SimulationNoise(0)
     draws = [(draw, math.inf) for draw in (one.normal, one.laplace, other.normal, other.laplace)]
     for draw, largest in [*draws, (one.rounded_normal, 2.0**35)]:
@@ -99,7 +99,7 @@ def draw_from(monkeypatch: pytest.MonkeyPatch, scale: float, first: int, more: i
 
 @pytest.mark.parametrize("scale", [0.7, 1.0, 40.0, 1e4])
 @pytest.mark.parametrize("boundary", [0.5, 1.5, 2.5])
-def test_bits_that_do_not_decide_are_followed_by_bits_that_do(monkeypatch, scale: float, boundary: float) -> None:
+def test_more_bits_are_drawn_until_they_decide(monkeypatch, scale: float, boundary: float) -> None:
     """The first 53 bits contain Φ(−boundary/scale), so the next 256 bits are compared with the rest of it."""
     with mpmath.workprec(600):
         position = mpmath.ncdf(-mpmath.mpf(boundary) / mpmath.mpf(scale)) * 2**54

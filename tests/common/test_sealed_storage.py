@@ -70,7 +70,7 @@ def test_an_object_store_keeps_and_replaces_them(monkeypatch: pytest.MonkeyPatch
             storage.open("nothing")
 
 
-def test_no_file_passes_for_another(storage: SealedStorage, tmp_path: Path) -> None:
+def test_no_file_can_replace_another(storage: SealedStorage, tmp_path: Path) -> None:
     storage.save("mine", ContentFile(b"mine"))
     (tmp_path / "yours").write_bytes((tmp_path / "mine").read_bytes())
     with pytest.raises(SealError):
@@ -95,7 +95,7 @@ NOWHERE = {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": AWAY | {"regi
 
 
 @override_settings(STORAGES={"private": NOWHERE, "models": NOWHERE})
-def test_a_storage_that_is_away_is_an_os_error_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_storage_raises_an_os_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     for work in (
         lambda: artifacts.arrays_save("a.npz", one=np.ones(1)),

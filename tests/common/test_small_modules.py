@@ -118,7 +118,7 @@ def test_a_table_is_read_row_by_row_with_its_lines() -> None:
     assert list(table_read_named("")) == []
 
 
-def test_a_document_is_what_json_says() -> None:
+def test_json_documents_are_parsed_strictly() -> None:
     assert document_parse('{"a": [1, null, "ü"]}') == {"a": [1, None, "ü"]}
     for content, reason in ((b"{", "line 1 column 2"), (b"\xff\xfe\xff", "decode"), (b"[" * 200_000, "too deep")):
         with pytest.raises(UnreadableError, match=reason):
@@ -126,7 +126,7 @@ def test_a_document_is_what_json_says() -> None:
 
 
 @pytest.mark.exhaustive
-def test_excessive_content_ends_its_own_process_alone(settings: Any) -> None:
+def test_excessive_content_ends_only_its_own_process(settings: Any) -> None:
     settings.READER_MEMORY = 50
     with pytest.raises(UnreadableError, match="memory"):
         document_parse("[" + "[]," * 3_000_000 + "[]]")

@@ -166,7 +166,7 @@ def test_proofs_by_the_kept_hashes_are_the_same() -> None:
         again.path(int(state.places[0]) ^ 1)
 
 
-def test_nothing_of_a_proof_is_that_of_another_moment_though_no_row_came() -> None:
+def test_proofs_of_different_moments_share_no_hash() -> None:
     """Two proofs of a person, or two roots, do not reveal whether anything was recorded in between."""
     hashes = []
     for key in (KEY, KEY[::-1]):
@@ -196,7 +196,7 @@ def test_signatures_of_a_library_verify_and_changed_ones_fail() -> None:
         assert not _signed_by(public, message, signature[:-1])
 
 
-def test_a_note_has_the_form_of_c2sp() -> None:
+def test_a_note_has_the_c2sp_format() -> None:
     lines = NOTE.split("\n")
     assert lines[:2] == ["log.example/checkpoints", "12"]
     assert lines[3] == "" and lines[5:] == [""]
@@ -243,7 +243,7 @@ def test_a_changed_checkpoint_is_refused() -> None:
         note_text(NOTE, [OTHER.public])
 
 
-def test_what_is_no_key_or_name_of_one_is_refused() -> None:
+def test_invalid_keys_and_key_names_are_refused() -> None:
     assert SigningKey.parsed(SIGNER.text) == SIGNER
     for text in ("", "PRIVATE+KEY+a+b+c", SIGNER.text.replace("checkpoints", "others"), SIGNER.public):
         with pytest.raises(NoteError):

@@ -133,7 +133,9 @@ def test_receipts_come_on_paper_for_holders_who_prefer_letters(browser, holder, 
 
 
 @pytest.mark.parametrize("end", ["account", "guardian", "died", "erased"])
-def test_the_address_goes_with_what_it_was_for(browser: Client, holder: DataHolder, study: Study, end: str) -> None:
+def test_the_address_is_deleted_when_it_is_no_longer_needed(
+    browser: Client, holder: DataHolder, study: Study, end: str
+) -> None:
     confirmed(browser)
     decide(holder)
     if end == "account":

@@ -118,7 +118,7 @@ def test_changes_by_sql_are_found(study: Study) -> None:
     assert any(": delta differs from the record." in fault for fault in verified()), "the command finds it as well"
 
 
-def test_rows_changed_added_or_removed_past_the_record_are_found(study: Study) -> None:
+def test_unrecorded_changes_of_rows_are_found(study: Study) -> None:
     run = Run.objects.get(study=study)
     run.title = "Another"
     run.save()
@@ -135,7 +135,7 @@ def test_rows_changed_added_or_removed_past_the_record_are_found(study: Study) -
     }
 
 
-def test_a_change_through_the_services_does_not_cover_one_before_it(study: Study) -> None:
+def test_a_later_change_through_the_services_hides_no_earlier_one(study: Study) -> None:
     """The next person to change the row is not blamed for the earlier change, and reverting it hides nothing."""
     sql("UPDATE consent_study SET mail_opening = %s", "Else.")
     services.study_update(study=study, acting_user=user_create("olga"), title="Another title")
@@ -241,7 +241,7 @@ def test_every_field_is_declared_once() -> None:
         assert sorted(declared) == sorted(set(fields) - {"study"}), model.__name__
 
 
-def test_a_change_says_what_was_and_what_is_and_who_did_it(study: Study) -> None:
+def test_a_change_records_old_and_new_values_and_the_user(study: Study) -> None:
     olga = user_create("olga")
     services.study_update(study=study, acting_user=olga, title="Another title", languages=["en", "de"])
     change = ConfigurationChange.chain(study.pk).last()

@@ -103,7 +103,7 @@ def own_proof(event: ConsentEvent, checkpoint: Checkpoint) -> dict[str, Any]:
     return proof_of(event, checkpoint, state_of(checkpoint))
 
 
-def test_a_decision_stays_under_every_checkpoint_that_follows(study, event, give, clock, public, tmp_path) -> None:
+def test_every_later_checkpoint_covers_a_decision(study, event, give, clock, public, tmp_path) -> None:
     for n in range(5):
         give(factories.holder_create(study, f"other-{n}"), "LOW")
     first = signed(clock)
@@ -176,7 +176,7 @@ def test_a_receipt_that_says_something_else_is_found(event: ConsentEvent, clock:
         client.verify_decision(proof, public, receipt=receipt_json([later]))
 
 
-def test_every_part_of_a_proof_counts(event: ConsentEvent, clock: Clock, public: str) -> None:
+def test_changing_any_part_of_a_proof_is_found(event: ConsentEvent, clock: Clock, public: str) -> None:
     proof = own_proof(event, signed(clock))
     client.verify_decision(proof, public)
     other = SigningKey.made("testserver/checkpoints")
@@ -418,7 +418,7 @@ def shape(text: str) -> str:
     return re.sub(r"[A-Za-z0-9+/]{43,}=*", "#", re.sub(r"\b[0-9a-f]{64}\b", "#", text))
 
 
-def test_a_checkpoint_tells_nothing_of_what_was_recorded(study, event, give, clock) -> None:
+def test_a_checkpoint_reveals_nothing_about_records(study, event, give, clock) -> None:
     """On a day without events and on one with many decisions, the emails differ only in date and number."""
     days = [signed(clock), signed(clock)]
     for n in range(20):

@@ -315,7 +315,7 @@ def test_a_guardian_until_a_later_day_answers_though_the_earlier_day_came(study,
     assert answering_for(holder).until == date(2027, 2, 1)
 
 
-def test_what_was_recorded_since_stands_after_what_was_lost(study: Study, holder: DataHolder, give: Decide) -> None:
+def test_later_records_are_kept_after_lost_ones_are_repeated(study: Study, holder: DataHolder, give: Decide) -> None:
     lost = forgotten(study, lambda: record(holder, "proxy"))
     record(holder, "died")
     acts_apply(study, lost)
@@ -388,7 +388,7 @@ def test_mails_to_a_guardian_are_about_the_person(reading: Study, language: str,
     assert message.subject.startswith(says)
 
 
-def test_every_text_in_the_third_person_is_of_a_text_that_is_said() -> None:
+def test_every_text_in_the_third_person_has_a_text_in_use() -> None:
     locale = settings.BASE_DIR / "locale"
     said = {entry.msgid for entry in polib.pofile(str(locale / "de/LC_MESSAGES/django.po")) if not entry.obsolete}
     english, german = (polib.pofile(str(locale / language / "LC_MESSAGES/person.po")) for language in ("en", "de"))
@@ -400,7 +400,7 @@ def test_every_text_in_the_third_person_is_of_a_text_that_is_said() -> None:
         assert sorted(values.findall(entry.msgid)) == sorted(values.findall(entry.msgstr)), entry.msgid
 
 
-def test_the_voice_ends_with_its_block() -> None:
+def test_the_third_person_ends_with_its_block() -> None:
     with translation.override("de"), in_third_person("Anna"):
         assert gettext("My choice") == "Entscheidung für Anna"
         assert translation.get_language() == "de"
@@ -449,7 +449,7 @@ def test_a_right_that_the_role_cannot_have_is_refused(reading: Study, person: Da
             services.consent_give(holder=one, level="LOW", form=form, acting_user=None, declared=declared)
 
 
-def test_it_is_part_of_the_record(reading: Study, person: DataHolder) -> None:
+def test_a_declaration_is_recorded(reading: Study, person: DataHolder) -> None:
     form = reading.consent_forms.latest("version")
     event = services.consent_give(holder=person, level="LOW", form=form, acting_user=None, declared=DECLARATION)
     again = services.consent_give(holder=person, level="LOW", form=form, acting_user=None, declared=DECLARATION)

@@ -73,7 +73,7 @@ def test_a_form_is_published_with_the_last_approval_that_the_quorum_asks_for() -
     assert form is not None and form.proposal == proposal
 
 
-def test_what_somebody_did_whose_account_is_gone_stands_and_counts() -> None:
+def test_decisions_of_deleted_accounts_stay_valid() -> None:
     study = quorum_of_two(factories.study_open())
     policy = proposed(study, by="paula")
     conrad = user_create("conrad")

@@ -87,7 +87,7 @@ def test_wish_to_keep_records_is_on_record_and_they_can_be_erased_later() -> Non
     assert "P-1" not in strip_tags(receipt) and "Known to the study as" not in receipt
 
 
-def test_the_answer_on_the_other_way_out_is_carried_out() -> None:
+def test_refusing_also_carries_out_the_answer_on_erasure() -> None:
     study = study_open()
     client, holder = invited(study)
     assert client.post(url("erase")).headers["Location"] == url("choice"), "participants must withdraw before erasing"
@@ -128,7 +128,7 @@ def test_an_erasure_request_after_rejoining_erases_nothing(erased_before: bool) 
     assert "records were not erased, because" not in client.get(url("erase"), follow=True).text, "no button was pressed"
 
 
-def test_records_that_are_to_stay_are_not_erased_for_an_earlier_withdrawal() -> None:
+def test_an_earlier_withdrawal_does_not_erase_records_to_be_kept() -> None:
     study = study_open()
     client, holder = invited(study)
     client.post(url("withdraw"))

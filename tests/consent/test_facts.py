@@ -221,7 +221,7 @@ TURNED = "A shop, a bank, an insurer and the press see it; the clinic, the ward,
         (LONG, TURNED, "More than 3 words"),
     ],
 )
-def test_another_meaning_is_no_correction(study: Study, before: str, after: str, says: str) -> None:
+def test_a_change_of_meaning_is_not_a_correction(study: Study, before: str, after: str, says: str) -> None:
     if before != TYPO["en"]:
         factories.form_publish(study, {"en": before})
     proposals = ConsentFormProposal.objects.count()

@@ -100,7 +100,7 @@ def test_every_single_wrong_letter_is_noticed_in_its_group() -> None:
             assert wrong_groups(CODE[:place] + letter + CODE[place + 1 :]) == [place // GROUP + 1]
 
 
-def test_letters_that_changed_places_are_noticed() -> None:
+def test_swapped_letters_are_noticed() -> None:
     for start in range(0, 35, GROUP):
         for one, other in itertools.combinations(range(start, start + GROUP), 2):
             letters = list(CODE)
@@ -112,7 +112,7 @@ def test_letters_that_changed_places_are_noticed() -> None:
         assert wrong_groups(" ".join(swapped)) == [one + 1, other + 1]
 
 
-def test_a_letter_that_is_missing_is_said_with_its_group() -> None:
+def test_a_missing_letter_is_reported_with_its_group() -> None:
     short = [*GROUPS[:3], GROUPS[3][1:], *GROUPS[4:]]
     assert code_faults(" ".join(short), 7) == [f"Group 4 ({short[3]}) must have 5 letters or digits."]
     # Without spaces, the first group is the one that is wrong.
@@ -138,7 +138,7 @@ def test_a_check_letter_follows_from_the_others_by_polynomials_over_two() -> Non
         assert check_letter(letters, place) == LETTERS[total]
 
 
-def test_each_word_has_a_pop_up_of_its_own() -> None:
+def test_each_glossary_word_has_its_pop_up() -> None:
     page = Template('{% words "noise cap" %}').render(Context())
     assert re.findall(r'popovertarget="([^"]+)"', page) == re.findall(r'id="([^"]+)" popover', page)
     assert escape(str(WORDS["noise"][1])) in page and "<dfn>Cap</dfn>" in page

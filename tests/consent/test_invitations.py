@@ -169,7 +169,7 @@ def take_account(client: Client, email: str = "Hanna@example.org", password: str
     return client.post(reverse("account"), fields)
 
 
-def test_an_account_takes_the_links_place_once_it_is_confirmed(client, study, invited) -> None:
+def test_a_confirmed_account_replaces_the_link(client, study, invited) -> None:
     client.get(link(invited.code))
     assert take_account(client).url == reverse("consent:choice", args=[study.slug])
     assert client.get(reverse("consent:choice", args=[study.slug])).status_code == 200
@@ -215,7 +215,7 @@ def test_an_account_needs_a_link_an_address_and_a_good_password_twice(client, st
     assert "already decides" in take_account(client).text, "an account decides for one holder per study"
 
 
-def test_a_mail_that_went_astray_confirms_nothing(client: Client, study: Study, invited: IssuedInvitation) -> None:
+def test_a_misdirected_mail_confirms_nothing(client: Client, study: Study, invited: IssuedInvitation) -> None:
     """Somebody else has the mistyped address: they know the link in the email, but not the password."""
     client.get(link(invited.code))
     take_account(client, email="hana@example.org")
@@ -385,7 +385,7 @@ def test_earlier_codes_and_those_of_an_earlier_key_keep_working(study: Study, in
     assert join(Client(), invited.code).status_code == 422, "stolen hashes are useless without the key"
 
 
-def test_guesser_has_to_wait_and_the_wait_tells_nothing(client, invited, clock, settings, caplog) -> None:
+def test_guessers_have_to_wait_and_learn_nothing(client, invited, clock, settings, caplog) -> None:
     settings.INVITATION_TRIES = 3
     for _ in range(4):
         assert client.get(link(invited.code)).url != reverse("join"), "a correct code is no failure"

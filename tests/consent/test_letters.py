@@ -64,7 +64,7 @@ def test_a_letter_has_all_that_one_of_an_institution_has(study: Study, issued: I
     assert again["paragraphs"][-1] == "Please answer by 4 May 2031. You can still answer after that day."
 
 
-def test_the_institutions_words_take_the_place_of_the_sites_on_record(study: Study, issued: IssuedInvitation) -> None:
+def test_letters_use_the_institutions_words_and_record_them(study: Study, issued: IssuedInvitation) -> None:
     markup = '#panic("no") $x$ = *a* #include "letters.typ" <b>'
     texts = {"refusal": " Your treatment does not depend on it. ", "text": f"First.\n{markup}", "salutation": ""}
     head = letterhead_save(study=study, texts={"en": texts}, logo=logo_read(png()), acting_user=None)

@@ -42,7 +42,7 @@ def test_compare_what_may_be_learned_by_the_caps_of_the_accounts() -> None:
     assert (right_guesses_at(4.65), right_guesses_at(4.66), right_guesses_at(50)) == (99, 100, 100)
 
 
-def test_refuse_what_is_no_epsilon_or_delta() -> None:
+def test_refuse_invalid_epsilon_and_delta() -> None:
     for epsilon in (-1, math.inf, math.nan):
         with pytest.raises(ValueError, match="epsilon must be finite"):
             right_guesses_in_100(epsilon, 1e-5)

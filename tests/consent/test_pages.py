@@ -75,7 +75,7 @@ def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, hol
     assert "ε" not in re.sub(r"<details>.*?</details>", "", response.text, flags=re.DOTALL), "only experts see ε"
 
 
-def test_every_number_of_guesses_stands_with_its_condition(browser: Client, holder: DataHolder, give: Decide) -> None:
+def test_odds_are_always_shown_with_their_condition(browser: Client, holder: DataHolder, give: Decide) -> None:
     give(holder, "HIGH")
     pages = [url(name, holder.study) for name in ("study", "choice", "uses")]
     for page in (*pages, url("my_studies"), reverse("consent:receipt", args=[holder.study.slug, 1])):
@@ -234,7 +234,7 @@ def test_withdrawing_takes_one_page_and_one_click(browser: Client, holder: DataH
 PAGES = ["study", "choice", "withdraw"]
 
 
-def test_nobody_else_reaches_a_holding_whatever_their_role(client: Client, holder: DataHolder) -> None:
+def test_no_other_role_can_open_a_holders_pages(client: Client, holder: DataHolder) -> None:
     for page in (*PAGES, "decide"):
         path = url(page, holder.study)
         response = client.post(path) if page == "decide" else client.get(path)

@@ -101,7 +101,7 @@ def test_days_on_paper_are_those_of_the_sites_zone(study: Study, give: Decide, c
     assert ConsentEvent.objects.get(holder__pseudonym="P-3").policy == policy, "in force on that day"
 
 
-def test_newer_decisions_stand(study: Study, give: Decide) -> None:
+def test_paper_does_not_replace_newer_decisions(study: Study, give: Decide) -> None:
     first = study.holders.get(pseudonym="P-1")
     give(first, "HIGH")
     with pytest.raises(PaperError, match="made a newer decision on 2026-01-11"):
@@ -119,7 +119,9 @@ def test_newer_decisions_stand(study: Study, give: Decide) -> None:
     [((2, 3, 4), 1), ((0.5, 1, 1.5), 0.5), (None, 1)],
     ids=["a larger ε since the signature does not count", "a smaller one does", "nothing has changed"],
 )
-def test_paper_is_held_to_the_odds_that_stood_on_it(study: Study, clock: Clock, after, promised: float) -> None:
+def test_paper_decisions_are_recorded_with_the_odds_printed_on_them(
+    study: Study, clock: Clock, after, promised: float
+) -> None:
     if after:
         factories.policy_approve(study, *after)  # on the 11th, after the signature
     record(study, row(level="HIGH", day=5))

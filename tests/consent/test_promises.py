@@ -89,7 +89,7 @@ def test_a_service_weakens_nothing_without_the_argument(high: DataHolder) -> Non
     assert [row["policy_version"] for row in decisions(high.study)] == [1, None, 2], "no export reveals a kept promise"
 
 
-def test_an_answer_from_another_tab_is_not_taken_for_a_promise_that_is_gone(high: DataHolder, hanna: User) -> None:
+def test_an_answer_from_an_outdated_tab_accepts_no_changed_promise(high: DataHolder, hanna: User) -> None:
     browser = as_(hanna)
     send(browser, high, "decide", "HIGH", weaker="on")
     assert send(browser, high, "decide", "KEEP", promise="1.0").status_code == 422
@@ -111,7 +111,7 @@ def test_mails_say_what_every_level_meant_before(high: DataHolder, hanna: User) 
 
 
 @pytest.mark.parametrize("yes", [None, 1.5])
-def test_a_weaker_promise_behind_the_services_is_found(high: DataHolder, yes: float | None) -> None:
+def test_a_weaker_promise_written_without_the_services_is_found(high: DataHolder, yes: float | None) -> None:
     form, policy = selectors.consent_form_in_force(high.study), selectors.policy_in_force(high.study)
     fields = {"kind": "changed", "level": "HIGH", "form": form, "policy": policy, "epsilon_before": yes}
     ConsentEvent.append([ConsentEvent(study=high.study, holder=high, **fields)])
@@ -130,7 +130,7 @@ def test_a_replay_weakens_nothing(study: Study, holder: DataHolder, give: Decide
     assert list(selectors.promise_faults(study)) == []
 
 
-def test_a_yes_to_another_promise_gives_up_none_that_was_lost(study: Study, holder: DataHolder, give: Decide) -> None:
+def test_accepting_one_promise_does_not_give_up_a_lost_one(study: Study, holder: DataHolder, give: Decide) -> None:
     """Somebody agreed to less than low protection on a page that had forgotten their high protection."""
     give(holder, "LOW")
     lost = ConsentEvent.from_act(give(factories.holder_create(study, "P-2"), "HIGH").as_act())

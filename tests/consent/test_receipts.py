@@ -121,7 +121,7 @@ def test_the_pdf_is_tagged_and_whole_in_every_alphabet(browser, study, holder, g
     assert not caplog.records or language == "en"
 
 
-def test_the_copy_tells_a_bound_of_the_account_and_never_the_amount(browser, study, holder, give) -> None:
+def test_the_copy_shows_a_bound_of_the_account_and_never_the_amount(browser, study, holder, give) -> None:
     give(holder, "HIGH")
     account = browser.get(url("export", study)).json()["account"]
     assert account["right_guesses_in_100_promised_at_most"] == 56
@@ -160,7 +160,7 @@ def levels_that_fit(between: ConsentEvent, after: ConsentEvent, before_hash: str
             yield level
 
 
-def test_two_receipts_do_not_tell_the_level_of_who_decided_in_between(study: Study, give: Decide) -> None:
+def test_two_receipts_do_not_reveal_the_level_of_a_decision_in_between(study: Study, give: Decide) -> None:
     levels, make = {"before": "HIGH", "between": "LOW", "after": "HIGH"}, factories.holder_create
     before, between, after = (give(make(study, name, user=user_create(name)), levels[name]) for name in levels)
     assert list(levels_that_fit(between, after, before.hash, after.hash)) == ["LOW"], "the hashes reveal the level"
@@ -261,7 +261,7 @@ def test_every_decision_is_in_both_files_with_the_number_of_its_receipt(decided:
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
-def test_nothing_tells_an_auditor_one_persons_choice(decided: Study, kind: str) -> None:
+def test_nothing_reveals_a_persons_choice_to_an_auditor(decided: Study, kind: str) -> None:
     result = export(kind)
     rows = result[result.index('"decisions"') :] if kind == "json" else result
     for event in ConsentEvent.chain(decided.pk):
@@ -317,7 +317,7 @@ def test_a_file_from_before_a_change_of_the_key_still_verifies(decided, tmp_path
         call_command("verify_consents", "digits", path)
 
 
-def test_a_change_behind_the_chain_is_seen_in_an_older_file(decided: Study, tmp_path: Path) -> None:
+def test_an_older_file_reveals_a_rewritten_chain(decided: Study, tmp_path: Path) -> None:
     path = written(decided, tmp_path, "csv")
     triggers_remove(connection)
     event = ConsentEvent.chain(decided.pk).get(sequence=3)

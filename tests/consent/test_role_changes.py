@@ -123,7 +123,7 @@ def test_a_superuser_who_has_no_role_in_the_study_gives_any_to_others(study: Stu
 
 
 @pytest.mark.parametrize("first", Role.values)
-def test_roles_that_must_not_meet_do_not(study: Study, root: User, first: str) -> None:
+def test_incompatible_roles_are_refused(study: Study, root: User, first: str) -> None:
     elsewhere = factories.study_create("elsewhere")
     for second in Role.values:
         person = user_create(f"{first} and {second}")
@@ -159,7 +159,7 @@ def test_one_of_two_exclusive_roles_given_at_once_is_refused() -> None:
     assert list(RoleChange.chain_faults(study.pk)) == []
 
 
-def test_an_operator_who_is_a_superuser_decides_on_no_epsilon(study: Study, root: User) -> None:
+def test_a_superuser_who_operates_a_study_cannot_decide_on_epsilon(study: Study, root: User) -> None:
     carla, values = user_create("carla"), {"high": 0.5, "average": 1, "low": 2, "reason": "Less."}
     policy = services.epsilon_policy_propose(study=study, acting_user=carla, **values)
     give(study, root, "operator")
@@ -238,7 +238,7 @@ def administrator(watched: Study, name: str, role: str, makes: str) -> tuple[Use
     return user, account_create(username=makes, acting_user=user, **fields)
 
 
-def test_watcher_gives_themself_no_role_either(watched: Study) -> None:
+def test_supervisors_cannot_give_themselves_a_role(watched: Study) -> None:
     clara, carla = user_create("clara"), user_create("carla")
     appoint(watched, "new", "committee", clara)
     with pytest.raises(ValidationError, match="You proposed this yourself"):
@@ -280,7 +280,7 @@ def test_a_proposal_ends_with_its_proposers_role_and_with_what_excludes_it(watch
         services.role_change_drop(proposal=latest(watched), acting_user=user_create("new"))
 
 
-def test_a_superuser_founds_what_nobody_watches_and_no_more() -> None:
+def test_a_superuser_assigns_roles_only_where_nobody_could_confirm() -> None:
     root = user_create("root", is_superuser=True)
     fields = {"slug": "young", "title": "T", "purpose": "P", "controller": "C", "contact": "c@example.org"}
     study = services.study_create(acting_user=root, **fields)
@@ -302,7 +302,7 @@ def test_a_superuser_founds_what_nobody_watches_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("kind", ["changed", "closed", "no_superuser"])
-def test_a_superuser_shuts_no_second_person_out(study: Study, kind: str) -> None:
+def test_a_superuser_cannot_exclude_the_second_person(study: Study, kind: str) -> None:
     root = user_create("root", is_superuser=True)
     appoint(study, "root", "operator")
     other = user_create("other")
@@ -343,7 +343,7 @@ def test_an_account_that_an_administrator_made_is_no_second_person_for_them(watc
     assert run_approve(run=run, acting_user=user_create("olga")).status == "approved"
 
 
-def test_nor_for_policies_forms_and_roles(watched: Study) -> None:
+def test_policies_forms_and_roles_need_a_second_person_too(watched: Study) -> None:
     carla, puppet = administrator(watched, "carla", "committee", "puppet")
     appoint(watched, "puppet", "committee")
     values = {"high": 1, "average": 2, "low": 4, "reason": "More for everybody."}
@@ -491,7 +491,7 @@ def test_append_only_rows_are_read_only(admin: Client, holder: DataHolder, give:
         assert 'name="_save"' in admin.get(page).text
 
 
-def test_nothing_leads_from_a_holder_to_their_choice(admin: Client, holder: DataHolder) -> None:
+def test_no_page_links_from_a_holder_to_their_choice(admin: Client, holder: DataHolder) -> None:
     """Every look-up of a person's level is recorded."""
     form = holder.study.consent_forms.get()
     event = services.consent_give(holder=holder, level="HIGH", form=form, acting_user=holder.user)

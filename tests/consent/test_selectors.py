@@ -118,7 +118,7 @@ def test_the_renewal_of_a_form_decides_which_consents_count(study, holder, give,
     assert holder_status(holder).renewal is None, "people who withdrew are not asked again"
 
 
-def test_a_form_sets_consents_aside_from_its_moment_on(clock: Clock, db: None, give: Decide) -> None:
+def test_a_form_suspends_consents_from_its_date_on(clock: Clock, db: None, give: Decide) -> None:
     study = factories.study_open("timed")
     holder = factories.holder_create(study)
     give(holder, "LOW")
@@ -238,7 +238,7 @@ def test_incremental_counts_equal_full_counts(clock, study, give, monkeypatch, f
     assert DecisionCount.objects.filter(study=study).exists() == (few < 100)
 
 
-def test_a_count_that_is_there_is_not_made_again(study, give, monkeypatch, django_assert_max_num_queries) -> None:
+def test_a_cached_count_is_not_recomputed(study, give, monkeypatch, django_assert_max_num_queries) -> None:
     monkeypatch.setattr(counts, "FEW", 1)
     for number in range(6):
         give(factories.holder_create(study, f"P-{number}"), "HIGH")
@@ -249,7 +249,7 @@ def test_a_count_that_is_there_is_not_made_again(study, give, monkeypatch, djang
         holders_per_level(study)
 
 
-def test_the_course_follows_each_decision(clock: Clock, db: None, give: Decide) -> None:
+def test_counts_over_time_include_each_decision(clock: Clock, db: None, give: Decide) -> None:
     timed = factories.study_open("timed")
     first, second, third = (factories.holder_create(timed, name) for name in ("first", "second", "third"))
     give(first, "HIGH")

@@ -21,7 +21,7 @@ from tests.factories import user_create
 Kind = ConsentEvent.Kind
 
 
-def test_each_decision_is_recorded_once_as_what_it_is(study: Study, holder: DataHolder, hanna: User) -> None:
+def test_each_decision_is_recorded_once_with_its_kind(study: Study, holder: DataHolder, hanna: User) -> None:
     def give(level: str) -> ConsentEvent:
         form = selectors.consent_form_in_force(study)
         return factories.consent_choose(holder=holder, level=level, form=form, acting_user=hanna)
@@ -139,7 +139,7 @@ def test_a_policy_counts_from_its_date_on_and_never_before_its_approval(study: S
     assert policy.approval.effective_from >= before
 
 
-def test_a_policy_that_was_to_come_gives_way_to_a_newer_one(study: Study, holder: DataHolder, give: Decide) -> None:
+def test_a_newer_policy_replaces_a_future_one(study: Study, holder: DataHolder, give: Decide) -> None:
     """A larger ε is approved for next week, and then the committee changes its mind."""
     soon = timezone.now() + timedelta(days=7)
     factories.policy_approve(study, 2, 4, 8, effective_from=soon)

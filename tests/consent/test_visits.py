@@ -56,7 +56,7 @@ def test_a_choice_leads_to_an_address_of_its_own_to_be_confirmed(visitor: Client
     assert visitor.get(sent.url).url == url("study", study)  # nothing is left to confirm
 
 
-def test_every_page_and_one_button_let_the_visit_last(visitor: Client, study: Study, clock: Clock) -> None:
+def test_every_page_and_one_button_extend_the_visit(visitor: Client, study: Study, clock: Clock) -> None:
     for _ in range(3):
         clock.days_pass(1.5 * HOURS)
         page = visitor.get(url("choice", study))
@@ -207,7 +207,7 @@ def test_a_late_erasure_is_requested_again(late, study, codes, clock, meanwhile:
 
 
 @pytest.mark.parametrize("page", ["decide", "erase", "leave"])
-def test_what_came_too_late_is_kept_for_nobody_else(visitor, study, codes, clock, page: str) -> None:
+def test_late_answers_are_kept_for_the_same_person_only(visitor, study, codes, clock, page: str) -> None:
     visitor.post(url("study", study), {**ANSWER, "choice": "LOW"})
     if page == "leave":
         visitor.post(reverse("leave"))

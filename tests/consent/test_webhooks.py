@@ -178,7 +178,7 @@ def test_failed_deliveries_are_repeated_until_they_arrive_or_are_dropped(study, 
     signature_verify(*reversed(second), new.secret)
 
 
-def test_a_receiver_that_is_gone_keeps_no_other_waiting(study: Study, receiver: Receiver) -> None:
+def test_an_unavailable_receiver_delays_no_other(study: Study, receiver: Receiver) -> None:
     new = made(study, receiver.url)
     with socket.socket() as deaf:  # it has the port, and does not listen
         deaf.bind(("127.0.0.1", 0))
@@ -200,7 +200,7 @@ def test_a_certificate_for_another_host_is_refused(study, receiver, tmp_path, mo
     assert WebhookDelivery.objects.get().fault == "SSLCertVerificationError"
 
 
-def test_an_answer_that_never_ends_is_broken_off(study, receiver, monkeypatch) -> None:
+def test_an_endless_response_is_aborted(study, receiver, monkeypatch) -> None:
     """The server accepts the connection and sends nothing, byte by byte for longer than the limit."""
     monkeypatch.setattr(outbound, "WHOLE", 0.2)
     held = threading.Event()
@@ -254,7 +254,7 @@ def test_webhooks_go_to_public_addresses_and_those_that_are_allowed(study: Study
     assert [each for each in refused if outbound.is_allowed(ip_address(each))] == []
 
 
-def test_a_name_that_changes_its_address_leads_nowhere_private(study, receiver, settings, monkeypatch) -> None:
+def test_a_host_name_that_changes_to_a_private_address_is_refused(study, receiver, settings, monkeypatch) -> None:
     """A resolver returns a public address at first, and a private one for each later request."""
     endpoint = made(study, receiver.url).endpoint
     settings.WEBHOOK_NETWORKS = []

@@ -146,7 +146,7 @@ def test_every_key_is_changed_without_a_loss(installed: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_one_key_opens_nothing_of_another(installed: Any) -> None:
+def test_one_key_cannot_decrypt_anothers_data(installed: Any) -> None:
     study = study_with_table()
     dataset = study.datasets.get(kind="private")
     secret = TOTP.activate(user_create("hanna"), generate_totp_secret()).instance.data["secret"]
@@ -162,7 +162,7 @@ def test_one_key_opens_nothing_of_another(installed: Any) -> None:
         call_command("rotate_keys", stdout=StringIO())
 
 
-def test_a_key_stands_in_the_environment_in_a_file_or_comes_from_a_command(monkeypatch, tmp_path) -> None:
+def test_a_key_comes_from_the_environment_a_file_or_a_command(monkeypatch, tmp_path) -> None:
     file = tmp_path / "key"
     file.write_text("k" * 40 + "\n")
     for end, value in (("", "k" * 40), ("_FILE", str(file)), ("_COMMAND", f"cat {file}")):

@@ -38,7 +38,7 @@ def refuse(*_: object) -> None:
 
 
 @pytest.mark.django_db
-def test_life_asks_for_nothing_else(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_liveness_check_needs_nothing_else(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "cursor", refuse)
     answer = client.get("/healthz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})

@@ -141,18 +141,18 @@ def shown(cookie: str | None) -> str:
     return page(request).content.decode()
 
 
-def test_the_browsers_zone_counts() -> None:
+def test_times_are_in_the_browsers_zone() -> None:
     assert shown("Europe/Berlin") == "14:00 CEST"
     assert timezone.get_current_timezone_name() == "UTC"  # the next reader starts with the default
 
 
 @pytest.mark.parametrize("cookie", [None, "", "Nowhere", "Europe", "../../etc/passwd", "/etc/localtime"])
-def test_an_unknown_zone_is_the_sites(cookie: str | None) -> None:
+def test_an_unknown_zone_means_the_sites_zone(cookie: str | None) -> None:
     assert shown(cookie) == "12:00 UTC"
 
 
 @pytest.mark.parametrize(("language", "said"), [("en", "2026-07-01 12:00"), ("de", "01.07.2026 12:00")])
-def test_no_reader_takes_the_day_for_the_month(language: str, said: str) -> None:
+def test_dates_cannot_be_misread(language: str, said: str) -> None:
     with translation.override(language):
         assert date_format(NOON, "SHORT_DATETIME_FORMAT") == said
 
@@ -169,7 +169,7 @@ def broken(client: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
     return client
 
 
-def test_pages_say_that_the_database_is_away(broken: Client) -> None:
+def test_pages_say_that_the_database_is_unavailable(broken: Client) -> None:
     broken.cookies["sessionid"] = "a" * 32
     for response in (
         broken.get("/my/"),
@@ -180,14 +180,14 @@ def test_pages_say_that_the_database_is_away(broken: Client) -> None:
         assert "database is not responding" in response.content.decode()
 
 
-def test_programs_read_a_problem_document_while_the_database_is_away(broken: Client) -> None:
+def test_programs_get_a_problem_document_while_the_database_is_unavailable(broken: Client) -> None:
     response = broken.get("/api/v1/studies", headers={"Authorization": "Bearer ipate_0123456789abcdef"})
     assert (response.status_code, response["Retry-After"]) == (503, "30")
     assert response["Content-Type"] == "application/problem+json"
     assert "Send the request again later" in response.json()["detail"]
 
 
-def test_programs_read_a_problem_document_after_any_other_failure(client, monkeypatch) -> None:
+def test_programs_get_a_problem_document_after_any_other_failure(client, monkeypatch) -> None:
     def fail(*_: object, **__: object) -> Any:
         raise RuntimeError("a defect")
 
@@ -198,7 +198,7 @@ def test_programs_read_a_problem_document_after_any_other_failure(client, monkey
     assert "a defect" not in response.content.decode()
 
 
-def test_a_full_disk_is_no_defect(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_as_unavailable(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -214,7 +214,7 @@ def test_a_full_disk_is_no_defect(client: Client, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("address", ["/api/", "/api/v2/studies", "/api/nothing"])
-def test_programs_read_a_problem_document_for_an_address_that_leads_nowhere(client: Client, address: str) -> None:
+def test_programs_get_a_problem_document_for_an_unknown_address(client: Client, address: str) -> None:
     response = client.get(address)
     assert (response.status_code, response["Content-Type"]) == (404, "application/problem+json")
 

@@ -135,7 +135,7 @@ NAME: list[Callable[[Study, str, Any], Any]] = [
 @pytest.mark.parametrize(
     ("typed", "spelled"), [("Mu\u0308ller ", "M\xfcller"), ("\xa0P-17\u3000", "P-17"), ("101.0", "101"), ("007", "007")]
 )
-def test_every_way_in_finds_the_same_person(study: Study, typed: str, spelled: str, tmp_path: Path) -> None:
+def test_every_input_finds_the_same_person(study: Study, typed: str, spelled: str, tmp_path: Path) -> None:
     for way in REGISTER:
         way(study, typed, tmp_path)
         assert set(study.holders.values_list("pseudonym", flat=True)) - {"Q-1"} == {spelled}, way
@@ -158,7 +158,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("typed", REFUSED)
-def test_every_way_in_refuses_the_same(study: Study, typed: str, tmp_path: Path) -> None:
+def test_every_input_refuses_the_same_pseudonyms(study: Study, typed: str, tmp_path: Path) -> None:
     for way in REGISTER:
         with pytest.raises((DataError, ValidationError), match=REFUSED[typed]):
             way(study, typed, tmp_path)
@@ -253,7 +253,7 @@ def test_a_list_of_people_is_read_as_what_it_is(text: str, people: list[Invited]
         ("P-1\nP-17\u200b\n", r"Row 2: The pseudonym “P-17�” contains the invisible character U\+200B"),
     ],
 )
-def test_what_looks_like_a_table_is_no_list_of_names(text: str, says: str) -> None:
+def test_a_file_that_looks_like_a_table_is_refused_as_a_list_of_names(text: str, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         invitees_read(text)
 

@@ -66,7 +66,7 @@ def of_work(samples: dict[Sample, float], study: str) -> dict[Sample, float]:
     }
 
 
-def test_nobody_gets_in_without_the_token(client: Client, settings: Any) -> None:
+def test_metrics_require_the_token(client: Client, settings: Any) -> None:
     assert client.get("/metrics", headers={"Authorization": "Bearer "}).status_code == 404, "no token is set"
     settings.METRICS_TOKEN = TOKEN
     for header in ("", "Bearer ", f"Bearer {TOKEN}x", "Bearer", TOKEN[:-1], "Bearer ä"):
@@ -173,7 +173,7 @@ LABELS = {
 }
 
 
-def test_no_metric_moves_by_the_decision_of_one_person(ask: Callable[[], dict[Sample, float]], client: Client) -> None:
+def test_no_metric_depends_on_one_persons_decision(ask: Callable[[], dict[Sample, float]], client: Client) -> None:
     """Decisions on the page, by the API and on paper: request, mail and task leave every number unchanged."""
     study = factories.steward_add(study_with_table())
     holder = study.holders.first()

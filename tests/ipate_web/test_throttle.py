@@ -98,7 +98,7 @@ def test_guesses_from_many_addresses_or_for_many_names_are_limited(limits: None)
 
 
 @pytest.mark.django_db
-def test_guesses_of_others_do_not_lock_out_a_known_browser(limits: None) -> None:
+def test_guesses_by_others_do_not_lock_out_a_known_address(limits: None) -> None:
     factories.user_create("hanna")
     home = "192.0.2.1"
     assert sign_in("hanna", factories.PASSWORD, address=home).status_code == 302
@@ -112,7 +112,7 @@ def test_guesses_of_others_do_not_lock_out_a_known_browser(limits: None) -> None
 
 
 @pytest.mark.django_db
-def test_signing_in_forgives_ones_own_mistakes_and_no_others(limits: None) -> None:
+def test_signing_in_resets_only_the_users_own_failures(limits: None) -> None:
     """Guessers with an account cannot reset the count for other names."""
     for name in ("hanna", "mallory"):
         factories.user_create(name)
@@ -154,7 +154,7 @@ def test_nothing_secret_is_recorded(limits: None) -> None:
 
 
 @pytest.mark.django_db
-def test_the_sweep_deletes_what_counts_no_more(limits: None) -> None:
+def test_the_sweep_deletes_expired_failures(limits: None) -> None:
     sign_in()
     throttle_sweep()
     assert ThrottleEntry.objects.count() == 3

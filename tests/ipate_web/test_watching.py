@@ -95,7 +95,7 @@ def test_operators_get_one_mail_for_each_group_that_falls_below_the_threshold() 
     assert told() == 2, "it has risen in the meantime"
 
 
-def test_parts_that_are_well_give_a_sign_of_life(signs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_without_problems_give_a_sign_of_life(signs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     watch()
     assert sorted(signs) == ["backup", "beat", "certificate", "disk", "verification"]
     assert not Mail.objects.exists() and Pulse.objects.filter(name="beat").exists()
@@ -142,7 +142,7 @@ def test_administrators_are_mailed_once_a_day_and_of_what_is_new(monkeypatch: py
     assert mailed() == 8, "it was well in between"
 
 
-def test_the_mail_says_what_is_wrong_and_nothing_when_it_is_mended() -> None:
+def test_problems_are_mailed_and_their_end_is_not() -> None:
     ada = user_create("ada")
     EmailAddress.objects.create(user=ada, email="ada@example.org", verified=True, primary=True)
     BackupRecord.objects.all().delete()

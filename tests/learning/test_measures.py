@@ -119,7 +119,7 @@ def test_losses_gains_and_base_rates_are_their_definitions_at_the_ends_too() -> 
     assert mean_estimate(np.array([2.0])).interval is None
 
 
-def test_the_calibration_error_is_seen_where_probabilities_are_too_sure() -> None:
+def test_overconfident_probabilities_have_a_calibration_error() -> None:
     truth = np.random.default_rng(0).random(5000) < 0.7
     sure = np.tile([0.1, 0.9], (5000, 1))
     error, bins = calibration(sure, truth.astype(np.int64))
@@ -154,7 +154,7 @@ def test_the_interval_holds_what_is_measured() -> None:
     assert sure.high == 1.0 and sure.low < 0.9, "34 of 34 correct is not certainty"
 
 
-def test_chance_moves_a_share_of_few_answers_too() -> None:
+def test_intervals_allow_for_few_answers() -> None:
     """There are six hundred test points, and accounts can afford 40 labels."""
     rng = np.random.default_rng(0)
     judged, came = rng.binomial(600, 0.85, 2000) / 600, rng.binomial(40, 0.85, 2000) / 40
@@ -231,7 +231,7 @@ def test_a_model_of_clipped_steps_is_too_sure_before_and_calibrated_after() -> N
     assert area(after, truth).value == pytest.approx(area(before, truth).value)
 
 
-def test_a_model_that_learned_nothing_but_noise_says_the_base_rate() -> None:
+def test_a_model_of_pure_noise_is_calibrated_to_the_base_rate() -> None:
     """In the useless run, classes cannot be predicted, so the loss is that of the base rate."""
     test, truth = people_like(4000, 2, noise_only=True)
     weights, found = descended(*people_like(400, 0, noise_only=True), people_like(500, 1)[0], cap=0.02)
@@ -266,7 +266,7 @@ def test_an_overconfident_student_is_calibrated_by_held_out_counts(sigma: float)
     assert calibration(found.applied(sure), truth)[0].value < 0.04 < calibration(sure, truth)[0].value
 
 
-def test_the_shifted_classes_of_people_are_seen_in_what_they_release() -> None:
+def test_releases_reveal_shifted_class_shares() -> None:
     """In the shifted run, public points have both classes equally often, but nine in ten people have one of them."""
     rng = np.random.default_rng(4)
     balanced = softmax(rng.normal(0, 0.5, (3000, 2)), axis=1)
@@ -365,7 +365,7 @@ def test_the_interval_of_the_first_step_is_of_centred_noise() -> None:
     ] * 4
 
 
-def test_shares_differ_where_both_intervals_lie_apart() -> None:
+def test_shares_differ_if_their_intervals_are_disjoint() -> None:
     people = ClassShare(0.6, 0.55, 0.65)
     cases = [(0.4, 400), (0.8, 400), (0.4, 20), (0.52, 400)]  # twenty points give 0.22 to 0.61
     assert [differing(people, *case) for case in cases] == [True, True, False, False]

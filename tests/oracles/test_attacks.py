@@ -65,7 +65,7 @@ def test_steps_stay_below_their_promise_and_lose_it_with_half_of_the_noise(canar
 
 
 @pytest.mark.statistical
-def test_the_bound_covers_the_truth_and_comes_near():
+def test_the_bound_is_valid_and_close():
     """100 audits of N(0, 1) against N(1, 1), each with an error probability of 1 %."""
     random = np.random.default_rng(5)
     bounds = [

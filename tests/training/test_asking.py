@@ -188,7 +188,7 @@ def test_shards_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen[0] == seen[1]
 
 
-def test_several_records_of_a_holder_are_one_voice(exact: None) -> None:
+def test_several_records_of_a_holder_make_one_contribution(exact: None) -> None:
     study = small_study(holders=10, records=5)
     run = commit(begun(study, choices={"sigma": 30.0, "radius_share": 0.5}))
     heard(run, 0, everybody(study))
@@ -205,7 +205,7 @@ def test_a_wanted_number_of_labels_is_all_that_is_asked() -> None:
     assert_whole(run)
 
 
-def test_who_joins_withdraws_or_returns_in_a_batch_is_heard_as_their_new_choice_says(exact: None) -> None:
+def test_joining_withdrawing_or_returning_during_a_batch_takes_effect_in_it(exact: None) -> None:
     study = small_study(levels="HALHALHALHA-")
     run = begun(study)
     withdraw(holder(study, 4))
@@ -223,7 +223,7 @@ def test_who_joins_withdraws_or_returns_in_a_batch_is_heard_as_their_new_choice_
     assert_whole(run_finish(run))
 
 
-def test_holder_whose_consent_ends_is_not_heard_from_the_next_release_on(exact: None, monkeypatch) -> None:
+def test_a_holder_whose_consent_ends_does_not_contribute_to_the_next_release(exact: None, monkeypatch) -> None:
     """The consent ends by date, death or a new proxy. As after a withdrawal, nothing more is charged."""
     study = small_study()
     year = consent_services.Valid(months=12)

@@ -261,7 +261,7 @@ class History:
 
 
 @pytest.mark.parametrize(("kind", "seed"), SEEDS)
-def test_whatever_happens_to_data_what_was_promised_and_ended_stays(kind: str, seed: int, tmp_path: Path) -> None:
+def test_promises_and_disposals_hold_in_every_history_of_data(kind: str, seed: int, tmp_path: Path) -> None:
     history = History(kind, seed, tmp_path)
     for _ in range(35):
         history.act()

@@ -64,7 +64,7 @@ def finished(name: str) -> Run:
 
 
 @of_people
-def test_messages_that_come_twice_release_and_charge_once(name: str) -> None:
+def test_duplicate_messages_release_and_charge_once(name: str) -> None:
     """Every batch has one release, recomputed charges are the same, and nobody is charged too much."""
     run = finished(name)
     assert run.status == Run.Status.FINISHED, run.message
@@ -136,7 +136,7 @@ def test_each_batch_of_each_rehearsal_has_noise_of_its_own() -> None:
 
 
 @each_engine()
-def test_who_withdraws_before_a_release_is_as_one_who_never_took_part(name, monkeypatch) -> None:
+def test_withdrawing_before_a_release_equals_never_taking_part(name, monkeypatch) -> None:
     """Without noise and with the same random draws, a run that began without them has the same releases and charges."""
     monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     monkeypatch.setattr(pate_teachers, "token_bytes", lambda size: b"k" * size)
@@ -227,7 +227,7 @@ def test_a_plan_follows_from_choices_and_public_numbers_alone(name: str) -> None
 
 
 @each_engine()
-def test_what_a_run_says_tells_nothing_of_its_people(name, monkeypatch, django_capture_on_commit_callbacks) -> None:
+def test_a_runs_messages_reveal_nothing_about_its_people(name, monkeypatch, django_capture_on_commit_callbacks) -> None:
     """Messages, progress and tasks are the same when all but one have withdrawn."""
     sent: list[tuple[str, int]] = []
     app = current_app._get_current_object()

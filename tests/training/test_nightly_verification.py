@@ -118,7 +118,7 @@ def night_before(study: Study) -> None:
     Verification.objects.filter(study=study).update(verified_at=day_ago, claimed_at=day_ago)
 
 
-def test_deciders_never_see_a_holders_choice(study, metric, monkeypatch) -> None:
+def test_decision_makers_never_see_a_holders_choice(study, metric, monkeypatch) -> None:
     """An erasure that was requested but not done is a fault that follows from one person's choice."""
     consent_withdraw(holder=study.holders.first(), acting_user=None)
     monkeypatch.setattr("training.verification.LONGEST_WAIT", timedelta(0))
@@ -162,7 +162,7 @@ def test_a_verification_that_did_not_run_is_shown(study, metric, monkeypatch) ->
     assert all("The verification is overdue." in page for page in pages(study, "committee"))
 
 
-def test_a_study_that_a_worker_is_at_is_left_to_it(study: Study) -> None:
+def test_a_study_being_verified_is_skipped(study: Study) -> None:
     Verification.objects.create(study=study, claimed_at=timezone.now() - timedelta(hours=1))
     studies_verify()
     assert Verification.objects.get(study=study).verified_at is None

@@ -215,7 +215,7 @@ def test_what_does_not_learn_an_outcome_is_refused_when_proposed(study: Study) -
 
 @pytest.mark.parametrize("study", ["numbers"], indirect=True)
 @override_settings(LEAST_TEST_POINTS=100)
-def test_a_model_that_knows_nothing_is_not_published(study: Study, tmp_path: Path) -> None:
+def test_a_useless_model_is_not_published(study: Study, tmp_path: Path) -> None:
     """The test records have the answers of other people."""
     rows = rows_of(study.slug, 150, 3, tmp_path, holders=False)
     mixed = Rows(rows.x[::-1].copy(), rows.y)

@@ -191,7 +191,7 @@ def test_a_small_run_does_not_wait_for_another_studys_large_one(broker, django_c
     assert Run.objects.get(pk=large.pk).status == Run.Status.FINISHED, "no message was lost while it waited"
 
 
-def test_studies_that_workers_are_at_come_after_others_and_runs_that_wait_are_not_due(broker: Broker) -> None:
+def test_studies_in_progress_come_after_others_and_waiting_runs_are_not_due(broker: Broker) -> None:
     first, second = (run_start(study_with_table(name), share=0.1, **TABLE_RUN) for name in ("first", "second"))
     named = scheduling.work_item_of("run_advance", second.pk)
     assert named is not None
@@ -211,7 +211,9 @@ NETWORK = {"student_learner": "consistency", "student_parameters": {"steps": 200
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("of_the_run", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
-def test_a_students_training_steps_aside(broker, monkeypatch, django_capture_on_commit_callbacks, of_the_run) -> None:
+def test_training_a_student_yields_to_other_work(
+    broker, monkeypatch, django_capture_on_commit_callbacks, of_the_run
+) -> None:
     """While a student or another version is trained, a run of another study is approved."""
     study = study_with_data(levels="LLLL")
     run = run_start(study, **EVERYBODY, choices={"rounds": 1}, batch_size=300, **NETWORK)

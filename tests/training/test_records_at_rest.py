@@ -132,7 +132,7 @@ def test_changed_or_exchanged_files_are_not_read() -> None:
 
 
 @pytest.mark.parametrize("then", ["another erasure", "the end of all"])
-def test_a_writer_that_dies_over_a_ring_leaves_no_key_for_longer(monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+def test_a_writer_that_dies_while_writing_keys_leaves_none_behind(monkeypatch: pytest.MonkeyPatch, then: str) -> None:
     dataset = stored(arrays(5))
     ring, first, second = ring_of(dataset.artifact), *np.unique(owners_of(dataset))[:2].tolist()
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):

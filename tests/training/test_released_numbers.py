@@ -186,7 +186,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> DataHolder:
 
 
 @pytest.mark.exhaustive
-def test_nothing_is_counted_or_added_of_those_who_have_no_room(full: DataHolder) -> None:
+def test_people_without_budget_are_left_out_of_counts_and_sums(full: DataHolder) -> None:
     """They are left out of head counts, votes, gradients and sampled steps."""
     study, none = full.study, cast(Any, NoNoise())
     true = sum(count for level, count in holders_per_level(study).items() if level in Level.values)
@@ -214,7 +214,7 @@ def test_nothing_is_counted_or_added_of_those_who_have_no_room(full: DataHolder)
     assert not arrays_load(run.batches.get().released)["sums"].any()
 
 
-def test_charges_beside_a_batch_reduce_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_charges_during_a_batch_reduce_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody's account allows two votes, or one and a drawing of head counts: one is counted and charged."""
     monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     study = small_study(levels="H")
@@ -299,7 +299,7 @@ def memory_of(number: int) -> Iterator[None]:
 @pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
 @pytest.mark.parametrize("method", METHODS)
-def test_the_records_of_one_person_fill_no_memory_but_their_own(method: str, settings: Any) -> None:
+def test_one_persons_records_need_no_memory_beyond_themselves(method: str, settings: Any) -> None:
     """In addition to the records themselves, only blocks of them are in memory."""
     settings.MOST_RECORDS = RECORDS + 2
     study = study_with(RECORDS)
@@ -327,7 +327,7 @@ def test_records_beyond_the_public_number_change_nothing(method, settings, monke
     assert reports[0] == reports[1]
 
 
-def test_which_records_count_follows_from_nobody_elses(settings: Any) -> None:
+def test_which_records_are_kept_depends_on_the_holder_only(settings: Any) -> None:
     """The first records of each person in the order of the file are kept, regardless of the records in between."""
     settings.MOST_RECORDS = 2
     study = study_open("order")

@@ -236,7 +236,7 @@ def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
     assert len(letters_due(study, Letter.Kind.NEWS)) == 19, "the wish is forgotten, too"
 
 
-def test_head_counts_are_told_and_the_limit_of_a_choice_is_no_limit_of_a_weaker_one() -> None:
+def test_uses_mention_head_counts_and_limits_apply_to_the_current_choice() -> None:
     """The page must not say “Never above 57” to somebody who can still choose 66; head counts charge everybody."""
     study = study_with_table()
     holder = held(study, "HIGH")

@@ -140,7 +140,7 @@ def test_holder_with_too_little_left_takes_no_part_and_is_charged_nothing() -> N
     assert_whole(run)
 
 
-def test_who_leaves_or_lowers_their_level_is_not_heard_again_and_nobody_joins_later(exact: None) -> None:
+def test_people_who_leave_or_lower_their_level_stop_contributing_and_nobody_joins(exact: None) -> None:
     study = small_study(levels="HALHAL------", records=2)
     people = everybody(study)
     run = commit(begun(study, batch_size=1))

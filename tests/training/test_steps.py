@@ -163,7 +163,7 @@ def test_nobody_is_charged_more_than_they_may_spend(exact: None) -> None:
     assert_whole(run)
 
 
-def test_who_joins_withdraws_or_changes_their_level_in_a_chunk_is_heard_as_their_new_choice_says(exact: None) -> None:
+def test_joining_withdrawing_or_changing_level_during_a_chunk_takes_effect_in_it(exact: None) -> None:
     study = small_study(levels="LLLLLLLLL-HH")
     head_counts_state(study)
     run, people = begun(study, choices=SLOW), everybody(study)

@@ -401,7 +401,7 @@ def run_of(study: Any, **asking: Any) -> Run:
     return run
 
 
-def test_a_lesson_of_votes_holds_counts_noise_and_neighbours() -> None:
+def test_releases_of_votes_contain_counts_noise_and_neighbourhoods() -> None:
     run = run_of(study_with_table(points=12, levels="L"), rounds=2, first_queries=5, radius_share=0.4)
     released = student_data_of(run).releases
     kept = dict(Query.objects.filter(run=run).values_list("row", "label"))

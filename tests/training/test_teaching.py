@@ -122,7 +122,7 @@ def test_a_withdrawal_before_the_vote_retrains_affected_teachers_alone(lessons: 
     assert len(balances(study).holders) == 28 and not gone & {*balances(study).holders}, "they are charged nothing"
 
 
-def test_a_run_that_everybody_has_left_goes_on_without_a_vote() -> None:
+def test_a_run_that_everybody_has_left_continues_without_a_vote() -> None:
     """Consents alone show that everybody has left, so the run must not reveal it."""
     study = study_with_table(retain_votes=True)
     run = run_teach(run_start(study, **TABLE_RUN))

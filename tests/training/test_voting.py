@@ -236,7 +236,7 @@ def test_stronger_protection_or_a_smaller_epsilon_silences_at_once(silenced: lis
     assert run.position == 12
 
 
-def test_a_vote_without_teachers_left_goes_on_by_noise_alone(silenced: list[list[int]]) -> None:
+def test_a_vote_without_teachers_continues_with_only_noise(silenced: list[list[int]]) -> None:
     """Consents alone show that everybody has left, so this must not end the vote."""
     study = study_with_table()
     run = run_voting(study, aggregator=CHEAP)

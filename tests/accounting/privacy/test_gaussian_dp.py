@@ -107,14 +107,14 @@ def test_odds_are_those_of_the_best_guess_between_two_gaussians(mu: float) -> No
     assert record_guess_odds(mu) == pytest.approx(stats.norm.sf(0, loc=mu))
 
 
-def test_what_is_left_of_delta_is_the_formula() -> None:
+def test_available_delta_matches_the_formula() -> None:
     left = available_delta(1e-5, 2.0, draws=1000, distance=1e-12, slacks=[1e-7, 3e-7])
     assert left == pytest.approx(1e-5 - (1 + math.exp(2)) * 1e-9 - 4e-7)
     assert available_delta(1e-5, 1.0) == 1e-5
     assert available_delta(1e-5, 1.0, draws=10**12, distance=2.0**-256) == 1e-5
 
 
-def test_noise_that_is_off_by_the_distance_still_keeps_the_promise() -> None:
+def test_inexact_noise_within_the_distance_keeps_the_promise() -> None:
     """The worst noise within τ of the ideal: the event {x > t} loses τ without the holder, and gains τ with them."""
     epsilon, delta, distance = 1.0, 1e-3, 5e-5
     mu = gdp_mu(epsilon, available_delta(delta, epsilon, draws=1, distance=distance))

@@ -50,7 +50,7 @@ def csr(norms: np.ndarray, kept: np.ndarray, kind=sparse.csr_array):
 
 @quick
 @given(batches(), st.integers(0, 12))
-def test_it_is_the_definition_in_real_numbers_however_it_is_cut(batch, cut: int) -> None:
+def test_any_division_into_calls_matches_the_definition_in_real_numbers(batch, cut: int) -> None:
     caps, spent, norms, kept, sigmas = batch
     expected, sums = one_by_one(caps, spent, norms, sigmas)
     dense = IndividualAccounts(caps, spent)
@@ -85,7 +85,7 @@ def test_it_is_the_definition_in_real_numbers_however_it_is_cut(batch, cut: int)
     st.sampled_from(SIGMAS),
     st.lists(st.integers(0, 60), max_size=5),
 )
-def test_storing_and_opening_an_account_never_gives_anything_away(norms, sigma, stops) -> None:
+def test_storing_and_reading_an_account_never_lowers_it(norms, sigma, stops) -> None:
     cap, spent = 5.0 / sigma**2, np.zeros(1)
     total = Fraction(0)
     for step, value in enumerate(norms):
@@ -127,7 +127,7 @@ def test_a_refused_contribution_costs_nothing_and_a_lowered_cap_allows_nothing_m
 
 
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csr_matrix])
-def test_the_answer_has_the_type_and_the_pattern_of_the_question(kind) -> None:
+def test_result_has_the_type_and_sparsity_of_the_input(kind) -> None:
     values = csr(np.array([[1.0, 0.0, 3.0], [2.0, 2.0, 2.0]]), np.array([[1, 1, 0], [1, 0, 1]], dtype=bool), kind)
     allowed = IndividualAccounts([2.0, 1.0, 1.0]).charge(values, 1.0)
     assert type(allowed) is kind
@@ -148,7 +148,7 @@ def test_indices_need_not_be_sorted_but_may_not_repeat() -> None:
         IndividualAccounts([2.0, 2.0]).charge(twice, 1.0)
 
 
-def test_an_error_charges_nothing_and_arrays_handed_out_stay_as_they_are() -> None:
+def test_an_error_charges_nothing_and_returned_arrays_do_not_change() -> None:
     caps = np.ones(2)
     accounts = IndividualAccounts(caps)
     before = accounts.spent

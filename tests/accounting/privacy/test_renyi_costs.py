@@ -157,7 +157,7 @@ def test_default_orders_hold_the_best_order_and_are_fine_enough(conversion: str)
         assert finest <= got <= 1.01 * finest + 1e-4, (epsilon, delta)
 
 
-def test_many_curves_at_once_give_what_each_gives_alone() -> None:
+def test_converting_many_curves_at_once_equals_converting_each() -> None:
     curves = np.random.default_rng(1).uniform(0, 3, (4, 3, DEFAULT_ORDERS.size))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

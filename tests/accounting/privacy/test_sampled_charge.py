@@ -309,7 +309,7 @@ def test_the_functions_that_are_called_err_less_than_the_proof_assumes() -> None
         assert abs(mpf(found) - mpmath.log(mpf(x))) <= mpf(2) ** -51 * abs(mpmath.log(mpf(x)))
 
 
-def test_masses_of_cells_lie_between_what_is_said_of_them() -> None:
+def test_masses_of_cells_are_within_their_bounds() -> None:
     """This includes cells as narrow as neighbouring doubles, far tails and empty cells."""
     edges = [-np.inf, -39.0, -8.0, -1e-8, 0.0, 1e-300, 1e-8, 0.5, np.nextafter(0.5, 1), 0.7, 5.0, 5.0, 5.0 + 1e-9, 12.0]
     least, most = _normal_masses(np.array(edges))

@@ -171,7 +171,7 @@ def test_an_account_is_found_by_its_confirmed_address(client: Client, organisati
     ("address", "confirmed", "verified"),
     [("hanna@example.org", False, True), ("hanna@example.org", True, False), ("stranger@example.org", True, True)],
 )
-def test_an_address_that_one_side_does_not_confirm_opens_none(
+def test_an_address_that_one_side_has_not_confirmed_opens_no_account(
     client, organisation, address, confirmed, verified
 ) -> None:
     hanna_create(confirmed=confirmed)
@@ -186,7 +186,7 @@ def test_the_second_factor_is_asked_for_here_too(client: Client, organisation: s
     assert "_auth_user_id" not in client.session
 
 
-def test_a_provider_that_does_not_answer_is_said(client: Client, organisation: str, settings) -> None:
+def test_an_unavailable_provider_is_reported(client: Client, organisation: str, settings) -> None:
     settings.SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"][0]["settings"]["server_url"] = "http://127.0.0.1:9"
     answer = client.post(LOGIN)
     assert "Sign-in failed" in answer.text
@@ -245,7 +245,7 @@ def test_wrong_entries_are_refused(administrator: Client) -> None:
     assert not User.objects.filter(first_name="Dora").exists()
 
 
-def test_they_reach_no_study_that_is_there_and_no_holder(administrator: Client) -> None:
+def test_administrators_see_no_existing_study_and_no_holder(administrator: Client) -> None:
     study = factories.study_open()
     factories.holder_create(study, user=factories.user_create("hanna", email="hanna@example.org"))
     assert administrator.get(reverse("staff:study", args=[study.slug])).status_code == 404
@@ -293,7 +293,9 @@ def close(person: User) -> str:
     return reverse("staff_account_close", args=[person.pk])
 
 
-def test_a_closed_account_is_out_at_once_and_comes_back_without_what_ended(administrator, mailbox, ada, olga) -> None:
+def test_closing_an_account_takes_effect_at_once_and_reopening_restores_no_sessions(
+    administrator, mailbox, ada, olga
+) -> None:
     EmailAddress.objects.create(user=olga, email="olga@example.org", verified=True)
     hers = Client()
     sign_in(hers, "olga")

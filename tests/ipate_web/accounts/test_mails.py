@@ -191,7 +191,7 @@ def study_with_every_mail() -> Study:
     return study
 
 
-def test_no_kind_of_mail_tells_a_level(people: dict[str, User]) -> None:
+def test_no_kind_of_mail_reveals_a_level(people: dict[str, User]) -> None:
     def mails_of(user: User) -> set[tuple[str, str]]:
         """Return the text of each kind of mail, without the name and links, which must differ."""
         texts = set()
@@ -246,7 +246,7 @@ def test_a_server_that_does_not_answer_is_tried_again_later(mailbox, holder, cap
     assert Mail.objects.get().state == "sent"
 
 
-def test_the_record_holds_no_words_and_no_links(mailbox: Mailbox, holder: DataHolder) -> None:
+def test_sent_mails_are_recorded_without_texts_and_links(mailbox: Mailbox, holder: DataHolder) -> None:
     decide(holder, "LOW")
     mail.mails_send("password_reset", [holder.user.pk])
     sent = mailbox.deliver()

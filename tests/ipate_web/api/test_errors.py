@@ -115,7 +115,7 @@ def test_requests_up_to_the_limit_are_read_and_larger_ones_refused(client, sign_
         assert message in problem(response, 400 if size < requests.MAX_BYTES else 413)["detail"]
 
 
-def test_without_its_cache_the_site_answers(client: Client, study: Study, settings) -> None:
+def test_the_site_works_without_its_cache(client: Client, study: Study, settings) -> None:
     """No process listens on that port, as when Redis is restarted."""
     settings.CACHES = settings.CACHES | {
         "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:9/0"}
@@ -137,7 +137,7 @@ def kind(response: Any) -> str:
     return response.json()["type"].partition("#")[2]
 
 
-def test_the_kind_of_a_problem_tells_what_a_program_can_do(study: Study, run: Run, client: Client) -> None:
+def test_the_type_of_a_problem_says_what_a_program_can_do(study: Study, run: Run, client: Client) -> None:
     ada, olga = client("researcher"), client("operator")
     reading, secret = ApiToken.objects.create(user_create("operator"), name="reads")
     ApiToken.objects.filter(pk=reading.pk).update(scopes=["read"])
@@ -181,7 +181,7 @@ def test_plain_http_is_refused_instead_of_redirected(client: Client, settings: A
     assert ada.get("/api/v1/runs", secure=True).status_code == 200
 
 
-def test_headers_tell_how_many_requests_are_left(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_say_how_many_requests_are_left(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UserRateThrottle, "rate", "3/min", raising=False)
     cache.clear()
     ada = client("ada")
@@ -195,7 +195,9 @@ def test_headers_tell_how_many_requests_are_left(client: Client, monkeypatch: py
     cache.clear()
 
 
-def test_what_will_be_removed_says_so_a_year_ahead(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deprecated_operations_announce_their_removal_a_year_ahead(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Root, "retirement", Retirement(since=date(2027, 1, 1), sunset=date(2028, 2, 1)))
     response = client("ada").get("/api/v1/")
     assert response["Deprecation"] == "@1798761600" and response["Sunset"] == "Tue, 01 Feb 2028 00:00:00 GMT"

@@ -214,7 +214,7 @@ def _no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_no_limits")
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("role", [Role.RESEARCHER, Role.OPERATOR, Role.STEWARD, "stranger"])
-def test_every_answer_is_one_that_the_schema_tells_of(role, study, run, live_server, tmp_path, record_property) -> None:
+def test_every_response_matches_the_schema(role, study, run, live_server, tmp_path, record_property) -> None:
     _, secret = ApiToken.objects.create(user_create(role), name="fuzzing")
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{live_server.url}/api/schema?format=json"),

@@ -98,14 +98,14 @@ def test_few_plans_are_computed_at_once_whoever_asks(study: Study, client: Clien
     assert operator.get(f"{RUNS}/{run.pk}/plan").status_code == 200
 
 
-def test_nobodys_draft_is_held_against_private_records(study: Study, client: Client) -> None:
+def test_drafts_are_not_compared_with_private_records(study: Study, client: Client) -> None:
     """Otherwise its errors would reveal the number of holders and the classes of their records."""
     Dataset.objects.filter(kind="private").update(seen_classes=[0])
     for role in ("researcher", "operator"):
         assert client(role).post(RUNS, proposal(study, teachers=5000), format="json").status_code == 201
 
 
-def test_a_plan_rests_on_what_is_public(study: Study, client: Client) -> None:
+def test_a_plan_depends_only_on_public_information(study: Study, client: Client) -> None:
     answers = {role: client(role).post(f"{RUNS}/plan", proposal(study), format="json") for role in ROLES_THAT_PROPOSE}
     assert [answer.status_code for answer in answers.values()] == [200, 200]
     plan = answers["researcher"].json()
@@ -125,7 +125,7 @@ def test_a_plan_rests_on_what_is_public(study: Study, client: Client) -> None:
     assert not Run.objects.exists()
 
 
-def test_a_finished_run_tells_what_may_be_published(run: Run, client: Client) -> None:
+def test_a_finished_run_shows_only_public_information(run: Run, client: Client) -> None:
     """Times are given to the minute, because those of teachers and of a vote's end may depend on private records."""
     exact = datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
     names = ("approved_at", "started_at", "spending_began_at", "ended_at")
@@ -300,7 +300,7 @@ def test_a_proposal_with_a_key_is_saved_once(study: Study, client: Client) -> No
     assert Run.objects.count() == 2
 
 
-def test_parameters_that_nobody_knows_or_can_read_are_refused(study: Study, client: Client) -> None:
+def test_unknown_and_unreadable_parameters_are_refused(study: Study, client: Client) -> None:
     researcher = client("researcher")
     for query, name in (
         ("studies?page=2", "page"),
@@ -318,7 +318,7 @@ def test_parameters_that_nobody_knows_or_can_read_are_refused(study: Study, clie
         assert (answer.status_code, set(errors(answer))) == (400, {name}), query
 
 
-def test_a_run_is_followed_by_events_that_hold_no_process(study: Study, run: Run, client: Client) -> None:
+def test_following_a_runs_events_occupies_no_process(study: Study, run: Run, client: Client) -> None:
     researcher, draft = client("researcher"), run_draft(study)
 
     def event(run: Run, seen: str = "") -> Any:
@@ -337,7 +337,7 @@ def test_a_run_is_followed_by_events_that_hold_no_process(study: Study, run: Run
     assert client("stranger").get(f"{RUNS}/{run.pk}/events").status_code == 404
 
 
-def test_what_is_made_says_where_it_is(study: Study, client: Client) -> None:
+def test_responses_give_the_location_of_created_objects(study: Study, client: Client) -> None:
     """This is also true of the response to a repeated request."""
     researcher = client("researcher")
     for _twice in range(2):
@@ -362,7 +362,7 @@ def test_only_studies_in_which_one_has_a_role_are_listed(study, client, django_a
     assert researcher.get(f"{STUDIES}/other").status_code == 404
 
 
-def test_a_study_tells_what_is_public(study: Study, client: Client) -> None:
+def test_a_study_shows_only_public_information(study: Study, client: Client) -> None:
     """Everybody sees the same, including staff, who see exact numbers on the pages for consents and records."""
     documents = [client(role).get(f"{STUDIES}/ward").json() for role in Role.values]
     fields = {role: document.pop("committee") for role, document in zip(Role.values, documents, strict=True)}
@@ -432,7 +432,7 @@ def test_invented_rows_follow_from_the_schema_and_a_seed(study: Study, run: Run,
 
 
 @pytest.mark.parametrize("name", ["adult", "diabetes"])
-def test_invented_rows_lie_within_what_a_schema_declares(name: str) -> None:
+def test_invented_rows_are_within_the_schemas_ranges(name: str) -> None:
     schema = schema_from_json(json.loads((SCHEMAS / f"{name}.json").read_text("utf-8")))
     rows, _answers = example_rows(schema, 50, seed=0)
     assert not any(schema.outside(rows)) and len(schema.encode(rows)) == 50

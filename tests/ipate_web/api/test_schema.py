@@ -115,7 +115,7 @@ def test_each_method_has_typed_proposals_and_runs_that_its_name_tells_apart(sche
             assert choices.keys() == set().union(*named)
 
 
-def test_the_document_tells_limits_headers_and_where_the_site_is(schema: dict[str, Any], settings: Any) -> None:
+def test_the_schema_documents_limits_headers_and_server(schema: dict[str, Any], settings: Any) -> None:
     assert schema["servers"][0]["url"] == settings.SITE_URL
     assert "600/min for each user" in schema["info"]["description"]
     for operations in schema["paths"].values():

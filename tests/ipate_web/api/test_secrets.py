@@ -251,12 +251,12 @@ def assert_nothing_follows_from_private_state(client: Client, study: Study) -> N
 
 
 @pytest.mark.exhaustive
-def test_no_answer_follows_from_private_state_after_a_run(busy: Study, run: Run, client: Client) -> None:
+def test_responses_do_not_depend_on_private_state_after_a_run(busy: Study, run: Run, client: Client) -> None:
     assert_nothing_follows_from_private_state(client, busy)
 
 
 @pytest.mark.exhaustive
-def test_no_answer_follows_from_private_state_while_people_are_asked(asking: Study, client: Client) -> None:
+def test_responses_do_not_depend_on_private_state_while_people_are_asked(asking: Study, client: Client) -> None:
     assert_nothing_follows_from_private_state(client, asking)
 
 

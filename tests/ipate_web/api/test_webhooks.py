@@ -83,7 +83,7 @@ def test_webhook_from_creation_to_removal(ward, receiver, client, caplog) -> Non
     assert operator.delete(address).status_code == 404
 
 
-def test_another_study_and_a_token_without_the_scope_reach_no_webhook(ward, receiver, client) -> None:
+def test_other_studies_and_tokens_without_the_scope_have_no_access_to_webhooks(ward, receiver, client) -> None:
     """A token that only reads has no access, either, because an address can contain another program's key."""
     elsewhere = study_open("elsewhere")
     membership_add(study=elsewhere, user=user_create("operator elsewhere"), role=Role.OPERATOR, acting_user=None)

@@ -114,7 +114,7 @@ def test_a_misheard_code_or_a_receipt_of_another_study_is_not_found(study: Study
     assert "P-9" not in text(answer)
 
 
-def test_exact_numbers_and_their_course_are_for_those_who_handle_consents(study, monkeypatch) -> None:
+def test_only_people_who_handle_consents_see_exact_numbers(study, monkeypatch) -> None:
     def page_for(role: str) -> str:
         html = as_(role).get("/studies/digits/recruitment/").text
         return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html.replace("</script>", "")))
@@ -157,7 +157,7 @@ def test_sealed_changes_are_for_auditors_and_name_nobody(changed: Study) -> None
     assert "Sealed changes" not in open_to_her and "Linked at" not in open_to_her
 
 
-def test_changes_can_be_taken_along_and_are_shown_after_somebody_tampered_with_them(changed: Study) -> None:
+def test_changes_can_be_downloaded_and_are_shown_despite_tampering(changed: Study) -> None:
     response = as_("auditor").get(reverse("staff:consents_export", args=[changed.slug, "json"]))
     exported = json.loads(b"".join(response.streaming_content))  # type: ignore[attr-defined]
     recorded = list(ConfigurationChange.chain(changed.pk).values_list("hash", flat=True))

@@ -74,7 +74,7 @@ def test_a_draft_begins_with_the_words_in_force_and_is_kept(olga: Client) -> Non
         assert "New words" in shown, "the draft, where there is no proposal number"
 
 
-def test_nobody_writes_over_a_draft_that_they_have_not_seen(study: Study, olga: Client) -> None:
+def test_nobody_overwrites_an_unseen_draft(study: Study, olga: Client) -> None:
     otto = factories.user_create("otto")
     draft = services.consent_form_draft_save(study=study, acting_user=otto, texts={"en": "By Otto"})
     page = olga.post(BASE + "new/", {"en": "By Olga", "seen": ""})

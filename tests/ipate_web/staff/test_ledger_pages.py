@@ -56,7 +56,7 @@ def url(name: str, study: Study, *args: object, **query: object) -> str:
     return reverse(f"staff:{name}", args=[study.slug, *args]) + (f"?{urlencode(query)}" if query else "")
 
 
-def test_the_register_lists_all_that_left_newest_first(run: Run) -> None:
+def test_the_register_lists_all_releases_newest_first(run: Run) -> None:
     page = as_("auditor").get(url("ledger", run.study))
     listed = [f"{release.sequence} {release.kind}" for release in page.context["list"].page]
     assert listed == ["5 model", "4 labels", "3 labels", "2 labels", "1 head_counts"]
@@ -118,7 +118,7 @@ def test_looks_at_labels_and_downloads_of_models_are_in_the_register(run: Run) -
     assert list(study_faults(run.study)) == []
 
 
-def test_going_through_the_labels_on_pages_and_in_files_is_one_look(run: Run) -> None:
+def test_viewing_labels_on_pages_and_in_files_is_recorded_once(run: Run) -> None:
     client = as_("researcher")
     for query in ({"page": 2}, {}, {"page": 2}, {"show": "rejected"}, {"page": 1, "show": "answered"}):
         client.get(url("run_labels", run.study, run.pk, **query))
@@ -130,7 +130,7 @@ def test_going_through_the_labels_on_pages_and_in_files_is_one_look(run: Run) ->
     assert len(downloads(run.study)) == 2, "more was available"
 
 
-def test_refused_readers_and_requests_for_the_head_of_a_page_take_nothing(run: Run) -> None:
+def test_refused_readers_and_head_requests_are_not_recorded_as_downloads(run: Run) -> None:
     for page, *version in (("run_labels",), ("run_labels_file", "csv"), ("run_student_model", 1)):
         address = url(page, run.study, run.pk, *version)
         answer = as_("researcher").head(address)

@@ -178,7 +178,7 @@ def test_the_report_as_a_tagged_pdf(finished: Run) -> None:
     assert table.num_rows == 0 and table.column_names == ["row", "label"]
 
 
-def test_classes_stand_beside_what_is_public_of_the_levels(finished: Run) -> None:
+def test_classes_are_shown_next_to_public_numbers_of_the_levels(finished: Run) -> None:
     model = finished.student
     assert model is not None
     rows = [

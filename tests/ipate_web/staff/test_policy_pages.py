@@ -126,7 +126,7 @@ def forecast_page(study: Study, values: dict[str, str], *, htmx: bool = True, **
     return as_("carla").post(url("policy_affordable", study), sent, headers={"HX-Request": "true"} if htmx else {})
 
 
-def test_it_is_what_the_plan_of_a_run_of_one_round_says(table: Study) -> None:
+def test_the_forecast_for_policies_equals_a_plan_with_one_round(table: Study) -> None:
     counts = {level: int(HOLDERS[f"holders-{level}"]) for level in ("HIGH", "AVERAGE", "LOW")}
     head_counts_enter(study=table, acting_user=factories.user_create("olga"), counts=counts)
     datasets = {f"{kind}_dataset": table.datasets.get(kind=kind) for kind in ("private", "public", "test")}

@@ -312,7 +312,7 @@ def likeness(vectors):
 
 
 @pytest.mark.exhaustive
-def test_minilm_knows_what_means_the_same():
+def test_minilm_recognises_similar_meanings():
     from learning.encoders.making import minilm
 
     said = ["A man is eating food.", "A man eats a meal.", "The stock market fell.", "long " * 400]

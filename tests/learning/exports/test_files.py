@@ -106,7 +106,7 @@ def test_every_file_predicts_what_the_site_does(splits: tuple[Splits, list[Any]]
         assert (found.labels == names[expected.argmax(axis=1)]).all(), learner
 
 
-def test_a_model_that_knows_some_classes_alone_is_exported() -> None:
+def test_a_model_that_knows_only_some_classes_is_exported() -> None:
     """Only one class, two, and some in the middle."""
     splits = catalogue_load("digits")
     for seen in ([3], [2, 7], [1, 4, 8]):

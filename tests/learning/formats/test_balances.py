@@ -256,7 +256,7 @@ def test_records_are_combined_as_pandas_does(tmp_path: Path) -> None:
         assert alone.holders == [person] and (alone.x[0] == rows.x[place]).all(), "bit for bit, without the others"
 
 
-def test_the_order_of_the_file_counts_without_a_date_and_breaks_ties(tmp_path: Path) -> None:
+def test_without_a_date_rows_have_the_order_of_the_file_which_also_breaks_ties(tmp_path: Path) -> None:
     rules = {"rules": {"ill": "any", "drug": "count"}}
     frame = pd.DataFrame([{**drawn(1).iloc[0], "latest": latest} for latest in (10, 20, 30)])
     for one, visited, latest in (

@@ -108,7 +108,7 @@ def test_a_table_is_refused_for_the_same_reasons_in_every_format(tmp_path: Path,
 
 @pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind not in ("csv", "arff")])  # texts are exact
 @pytest.mark.parametrize("column", ["who", "grade", "ill"])
-def test_numbers_that_may_have_lost_digits_stand_for_nothing(tmp_path: Path, kind: str, column: str) -> None:
+def test_numbers_that_may_have_lost_digits_are_refused(tmp_path: Path, kind: str, column: str) -> None:
     schema = TabularSchema(
         (*COLUMNS[:2], CategoricalColumn("grade", ("1", "2"), other=True), *COLUMNS[3:]), ("no", "yes")
     )
@@ -187,7 +187,7 @@ def test_decimals_and_whole_floats_of_parquet_are_numbers() -> None:
     assert [fault[2] for fault in faults] == ["The record does not belong to anyone."]
 
 
-def test_commas_between_thousands_are_never_decimal_marks() -> None:
+def test_thousands_separators_are_never_decimal_marks() -> None:
     for name in ("thousands.tsv", "thousands2.tsv"):
         draft = schema_draft(FIELD / name)
         assert draft.document["decimal"] == "." and draft.document["columns"][1]["maximum"] == 20_000

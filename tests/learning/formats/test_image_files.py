@@ -322,7 +322,7 @@ def test_a_table_of_the_modality_is_obeyed(tmp_path: Path) -> None:
     assert rows.x[0].tolist() == [[255, 0], [0, 255]]
 
 
-def test_a_table_of_the_display_gives_way_to_a_declared_window(tmp_path: Path) -> None:
+def test_a_declared_window_overrides_the_files_display_table(tmp_path: Path) -> None:
     table = pydicom.Dataset()
     table.LUTDescriptor, table.LUTData = [4, 0, 16], np.array([65535, 0, 0, 65535], "<u2").tobytes()
     content = dicom(RAMP, VOILUTSequence=[table])

@@ -57,7 +57,7 @@ def test_a_slow_file_is_a_fault_and_one_that_grows_too_much_an_error(tmp_path, m
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the limits hold")
-def test_a_confined_process_reaches_nobody():
+def test_a_confined_process_has_no_network():
     program = """
 from common.confinement import confine
 import os, socket, subprocess
@@ -76,7 +76,7 @@ print(len(bytearray(100 << 20)))
 
 
 @pytest.mark.skipif(not protections().get("files"), reason="the kernel has no Landlock")
-def test_a_confined_process_opens_its_own_files_alone(tmp_path):
+def test_a_confined_process_opens_only_its_own_files(tmp_path):
     """Otherwise a file that takes over its reader could put the site's secrets into its output."""
     for name in ("own", "secret", "made"):
         (tmp_path / name).mkdir()

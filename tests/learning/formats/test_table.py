@@ -169,7 +169,7 @@ def test_checksums_are_those_of_the_uncompressed_content(tmp_path):
         check_sha256(plain, "0" * 64)
 
 
-def test_digits_are_always_there():
+def test_the_digits_need_no_download():
     splits = catalogue_load("digits")
     assert [len(rows) for rows in (splits.private, splits.public, splits.test)] == [1300, 300, 197]
     assert len(set(splits.private.holders)) == 1300

@@ -240,7 +240,7 @@ def test_a_table_and_a_plan_survive_their_documents() -> None:
     assert heading.startswith("'=c,age,people") and line.startswith("'=cmd(),-5 – 0,1.0"), "no formula in a file"
 
 
-def test_a_plan_says_what_noise_leaves_of_few_people() -> None:
+def test_a_plan_warns_of_too_few_people_for_the_noise() -> None:
     few = table_plan.plan_counts([PlannedLevel("HIGH", 0.01, 20.0)], cells=50, share=0.1, counts=Counts(column="age"))
     assert any("most cells" in str(note.template) for note in table_plan.plan_notes(few))
     many = table_plan.plan_counts([PlannedLevel("HIGH", 0.01, 1e6)], cells=50, share=0.1, counts=Counts(column="age"))

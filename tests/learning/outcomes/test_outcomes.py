@@ -188,7 +188,7 @@ def test_person_periods_are_those_of_a_table_by_hand() -> None:
     assert TIMES.loss.clip_norm == 0.7
 
 
-def test_shares_say_what_predictions_said(outcome: Outcome) -> None:
+def test_shares_reproduce_the_predictions(outcome: Outcome) -> None:
     """Bins widen the interval of numbers; the mean is kept if the distribution is within the range."""
     rng = np.random.default_rng(4)
     scores = rng.normal(0, 1, (50, outcome.outputs))
@@ -231,7 +231,7 @@ def test_an_interval_holds_95_per_cent_of_what_shares_say() -> None:
         assert value == pytest.approx(row @ (edges[1:] + edges[:-1]) / 2, abs=1e-6)
 
 
-def test_nodes_say_the_same(outcome: Outcome) -> None:
+def test_onnx_nodes_give_the_same_results(outcome: Outcome) -> None:
     shares = np.random.default_rng(7).dirichlet(np.full(len(outcome.categories), 0.3), 30)
     shares[0] = np.eye(len(outcome.categories))[0]
     graph = graphs.Graph()

@@ -75,7 +75,7 @@ CASES: list[tuple[Representation, object]] = [
 
 
 @pytest.mark.parametrize(("representation", "draw"), CASES, ids=lambda case: getattr(case, "name", ""))
-def test_a_point_is_the_same_whatever_is_beside_it(representation, draw, monkeypatch) -> None:
+def test_a_point_does_not_depend_on_other_points(representation, draw, monkeypatch) -> None:
     """Threads do not matter, either, nor whether the representation was stored in between."""
     monkeypatch.setattr("learning.representations.representation._BATCH", 64)
     if isinstance(representation, StudentLayer):
@@ -120,7 +120,7 @@ def test_images_of_any_size_become_bounded_whole_numbers_of_known_width(shape) -
             assert features.min() >= 0 and (features[0] == features[1]).all(), "uniform"
 
 
-def test_wavelets_are_what_plain_arithmetic_says() -> None:
+def test_wavelets_equal_plain_arithmetic() -> None:
     """Correlation, modulus, root and sums are recomputed in integers of any length."""
     encoder = WaveletEncoder((28, 28))
     image = images(3, 1, (28, 28))
@@ -136,7 +136,7 @@ def test_wavelets_are_what_plain_arithmetic_says() -> None:
 
 
 @pytest.mark.parametrize("shape", [(12, 14), (15, 12, 3)])
-def test_patches_are_what_plain_arithmetic_says(shape) -> None:
+def test_patches_equal_plain_arithmetic(shape) -> None:
     """Each patch is cut out, normalised, whitened and compared separately, in double precision."""
     public = np.rint(images(0, 60, shape) * 255) / 255
     encoder = PatchEncoder.fit(public, filters=9, threshold=0.25, seed=1)
@@ -337,7 +337,7 @@ def test_invalid_or_huge_private_values_do_not_affect_others() -> None:
         (lambda: layers_of([nn.Conv2d(4, 4, 3, groups=2)]), "plain convolutions"),
     ],
 )
-def test_mistakes_are_named(attempt, message) -> None:
+def test_invalid_input_is_named(attempt, message) -> None:
     with pytest.raises(ValueError, match=message):
         attempt()
     assert default_representation((8, 8)).images and not default_representation((8,)).images

@@ -124,7 +124,7 @@ def test_teachers_of_all_sites_vote_as_they_would_together(aggregator: Any, coun
     assert (state.guesses != NO_VOTE).any() == (student is not None), "some votes were residual"
 
 
-def test_questions_without_a_single_noise_are_not_put_to_sites() -> None:
+def test_questions_with_more_than_one_noise_are_not_asked_across_sites() -> None:
     joint, part, votes = Joint(3), slice(0, 4), test_questions.votes()
     confident = {"name": "confident_gnmax", "sigma": 6.0, "sigma_threshold": 9.0, "threshold": 3.0}
     laplace = {"name": "lnmax", "gamma": 0.5}
@@ -168,7 +168,7 @@ def surprise(numbers: np.ndarray, spread: float) -> float:
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(("count", "mode"), [(3, "together"), (5, "together"), (20, "together"), (5, "separate")])
-def test_the_total_has_the_noise_that_is_said(count: int, mode: Mode) -> None:
+def test_the_total_has_the_stated_noise(count: int, mode: Mode) -> None:
     numbers, spread = noise_left(count, mode, without=0)
     assert surprise(numbers, spread) > 0.001
     assert spread >= QUESTION.spread

@@ -123,7 +123,7 @@ def test_lists_that_no_run_may_have(joint: Joint, places: str, message: str) -> 
     "change",
     [{"question": "other"}, {"part": (0, 2)}, {"state": "other"}, {"spread": 49.0}, {"grain": 0.5}, {"number": 7}],
 )
-def test_a_site_endorses_what_it_expects_alone(joint: Joint, change: dict[str, Any]) -> None:
+def test_a_site_endorses_only_expected_questions(joint: Joint, change: dict[str, Any]) -> None:
     site, own = joint.sites[0], joint.question()
     with pytest.raises(Refused, match=f"something different from what was approved .*{next(iter(change))}"):
         endorse(site, joint.roster, sign(replace(own, **change), HUB), own, joint.ledgers[site.name])
@@ -174,7 +174,7 @@ def test_a_question_is_answered_when_all_have_endorsed_it_and_once(joint: Joint)
     answered(joint, joint.question(3), endorsed(joint, joint.question(3)))
 
 
-def test_nothing_is_sent_that_was_not_committed_and_the_reverse(joint: Joint) -> None:
+def test_exactly_the_committed_answers_are_sent(joint: Joint) -> None:
     """A second worker of the same site was faster: the ledger decides, and no vector is sent."""
     question, ledger = joint.question(), joint.ledgers["site-00"]
     large = joint.question(spread=0.5)
@@ -191,7 +191,7 @@ def test_nothing_is_sent_that_was_not_committed_and_the_reverse(joint: Joint) ->
         answered(joint, question, endorsed(joint, question), noise=Slow(1))
 
 
-def test_the_hub_decodes_nothing_but_the_total_of_all(joint: Joint) -> None:
+def test_the_hub_decodes_only_the_total_of_all_sites(joint: Joint) -> None:
     """It decodes neither fewer answers nor answers to other questions, nor changed numbers."""
     question, run = joint.question(1), Joint(3, number="2f")
     made, later = joint.answers(question, SUMS), joint.answers(joint.question(2), SUMS)

@@ -146,7 +146,7 @@ def test_spreading_is_the_fixed_point_of_its_equation():
     assert (found.argmax(axis=1) == shares.argmax(axis=1)).mean() > 0.9
 
 
-def test_few_right_labels_reach_the_points_that_lie_with_them():
+def test_a_few_correct_labels_spread_to_nearby_points():
     rng, truth = np.random.default_rng(3), np.repeat([0, 1], 50)
     points, probabilities = rng.normal(size=(100, 2)) + 8 * truth[:, None], np.full((100, 2), 0.5)
     probabilities[[0, 1, 2]], probabilities[[60, 70]] = [0.9, 0.1], [0.1, 0.9]
@@ -204,7 +204,7 @@ def test_noise_and_few_voters_are_distinguished_without_labels(world):
 
 
 @pytest.mark.parametrize("asked", [30, 100, 300])
-def test_smoothing_reads_few_clear_counts_as_well_as_many_noisy_ones(asked: int) -> None:
+def test_smoothing_works_for_few_clear_and_many_noisy_counts(asked: int) -> None:
     """Three rings of adjacent points, with the same total charge: number of queries times 1 / variance."""
     rng = np.random.default_rng(1)
     truth = np.arange(300) % 3

@@ -77,7 +77,7 @@ def test_the_prediction_of_a_network_corrects_labels(digits):
     assert (model.predict(points) == truth).mean() > (labels == truth).mean() + 0.08
 
 
-def test_neighbourhoods_that_reach_over_classes_are_undone():
+def test_neighbourhoods_across_classes_are_deconvolved():
     """Counts of wide neighbourhoods on a line never have the rare class first, but their reach reveals it."""
     rng, everyone = np.random.default_rng(4), np.arange(500)
     public = rng.integers(-127, 128, (500, 3))
@@ -94,7 +94,7 @@ def test_neighbourhoods_that_reach_over_classes_are_undone():
     assert (values.labels == rare).mean() > 0.9
 
 
-def test_shares_tell_how_likely_a_rare_class_is():
+def test_shares_predict_the_probability_of_a_rare_class():
     """Noisy counts of a class that never leads, whose share follows a logistic curve."""
     rng = np.random.default_rng(4)
     x = rng.normal(size=(2000, 3))

@@ -105,7 +105,7 @@ def test_rows_leave_where_there_are_enough_plausible_seeds() -> None:
 
 
 @pytest.mark.statistical
-def test_guesses_about_a_seed_stay_within_theorem_1() -> None:
+def test_guesses_about_a_seed_are_within_theorem_1() -> None:
     """In the distinguishing game, a row with the person's copied columns is more frequent with them than without."""
     net, k, gamma, epsilon0, number = network(), 5, 4.0, 1.0, 60_000
     copied = net.order[:2]

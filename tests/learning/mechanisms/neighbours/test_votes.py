@@ -108,7 +108,7 @@ def test_without_one_holder_the_sum_differs_by_their_contribution_alone(residual
 
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("kernel", ["uniform", "epanechnikov"])
-def test_however_records_are_cut_into_blocks_the_bits_are_the_same(residual, kernel, monkeypatch) -> None:
+def test_results_are_bit_identical_for_any_blocks_of_records(residual, kernel, monkeypatch) -> None:
     """Most records belong to one holder, who is in every block; others are at the borders of blocks."""
     w = world(8, records=300, holders=20)
     w["holder_of"] = np.where(np.arange(300) % 5, 7, w["holder_of"])
@@ -125,7 +125,7 @@ def test_however_records_are_cut_into_blocks_the_bits_are_the_same(residual, ker
         assert (costs.indices.tolist(), costs.indptr.tolist()) == (charged.indices.tolist(), charged.indptr.tolist())
 
 
-def test_records_of_one_holder_fill_no_memory_but_a_block(monkeypatch) -> None:
+def test_many_records_of_one_holder_need_memory_for_one_block_only(monkeypatch) -> None:
     """All of them are near all queries: 7.7 million pairs, 65,536 of which are in memory at a time."""
     monkeypatch.setattr("learning.mechanisms.neighbours.votes._RECORDS_AT_A_TIME", 256)
     records, queries = np.ones((30_000, 2), np.int8), np.zeros((256, 2), np.int8)
@@ -216,7 +216,7 @@ def test_a_kernel_shrinks_what_is_contributed_and_what_it_costs() -> None:
     np.testing.assert_allclose(charged.toarray(), [[1, 9 / 16, 0, (16 + 9) / 49]], atol=2**-14)
 
 
-def test_public_mistakes_are_named() -> None:
+def test_invalid_arguments_are_named() -> None:
     options = {"radius_share": 0.1, "n_classes": CLASSES, "accounts": PlainAccounts([1.0] * 30), "sigma": 1.0}
     for change, message in (
         ({"queries": np.full((40, 5), 128, np.int16)}, "beyond"),
@@ -262,7 +262,7 @@ def blobs(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("records", [1, 3])
 @pytest.mark.parametrize("labelled", [True, False])
-def test_the_forecast_comes_true(records, labelled) -> None:
+def test_forecasts_match_the_outcome(records, labelled) -> None:
     public, truth = blobs(0, 300)
     private, classes_of = blobs(1, 3000)
     sample = Sample(*blobs(2, 600)) if labelled else None

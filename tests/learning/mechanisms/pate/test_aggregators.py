@@ -172,7 +172,7 @@ def test_scaling_the_aggregator_with_the_votes_changes_nothing_but_the_unit(aggr
 
 
 @by_name
-def test_parameters_survive_the_ledger(aggregator: pate.Aggregator) -> None:
+def test_parameters_are_unchanged_after_storing_them(aggregator: pate.Aggregator) -> None:
     assert pate.aggregator_from_parameters(json.loads(json.dumps(aggregator.parameters()))) == aggregator
 
 

@@ -117,7 +117,7 @@ def test_a_teacher_with_a_removed_member_is_silent_and_charges_stay() -> None:
     assert ask(current, state, who=who).charges == ask(current, state).charges
 
 
-def test_the_stop_depends_on_no_votes_and_on_nobody_who_left() -> None:
+def test_the_stop_does_not_depend_on_votes_or_withdrawals() -> None:
     """The remaining budget depends only on which queries were answered."""
     current = question(allowed=1.7)
     ends = []
@@ -179,7 +179,7 @@ def test_residual_votes_begin_after_the_plain_ones(first: int) -> None:
     assert paid[0] > 0 and not any(paid[1:]), "all residual votes are charged once"
 
 
-def test_a_group_that_could_not_pay_a_query_stays_out_of_free_ones() -> None:
+def test_a_group_that_could_not_pay_for_a_query_does_not_take_part_in_free_ones() -> None:
     checked = VoteBudget(1.05, 1.05, check=0.1, label=0.2)
     assert checked.affordable(np.array([True, True, True, False])) == 3, "its own noise does not decide about a query"
     budget = VoteBudget(1.0, 1.0, check=0.0, label=0.3, first=5, rest=0.5)

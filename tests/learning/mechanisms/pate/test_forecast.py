@@ -45,7 +45,7 @@ def held(plan: Plan) -> float:
     [GNMax(sigma=4.0), GNMax(sigma=40.0), ConfidentGNMax(sigma=4.0, sigma_threshold=4.0, threshold=30.0)],
     ids=["little noise", "much noise", "rejections"],
 )
-def test_the_forecast_comes_true(aggregator: Aggregator) -> None:
+def test_forecasts_match_the_outcome(aggregator: Aggregator) -> None:
     plan, (known, labels) = planned(aggregator), points(4, 300)
     forecast = forecast_votes(plan, LEARNER, 3, points=known, labels=labels)
     right = held(plan)
@@ -73,7 +73,7 @@ def test_an_aggregator_that_may_answer_nothing_has_no_forecast() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(LEARNERS))
-def test_a_plan_is_looked_at_with_quicker_models(name: str) -> None:
+def test_plans_are_forecast_with_faster_models(name: str) -> None:
     """Six hundred images train ten teachers three times, without forests, networks or shifted copies."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 600)

@@ -91,7 +91,7 @@ def test_the_descent_begins_anew_at_a_regression_of_the_releases_where_weights_a
     assert state.parameters == pytest.approx(np.linalg.solve(curved, seen), rel=1e-3, abs=1e-6)
 
 
-def test_the_spread_of_weights_is_found_again() -> None:
+def test_the_spread_of_weights_is_estimated_correctly() -> None:
     rng = np.random.default_rng(1)
     matrices = np.stack([(root := rng.normal(size=(400, 400)) / 20) @ root.T for _ in range(2)])
     for spread in (0.1, 1.0):
@@ -150,7 +150,7 @@ def test_no_eigenvalue_of_the_hessian_is_above_the_bound(classes: int) -> None:
     assert np.linalg.eigvalsh(0.5 * bound - exact).min() < 0, "half of it would not be a bound"
 
 
-def test_noise_that_drowns_everything_moves_nothing_out_of_reach() -> None:
+def test_steps_stay_finite_under_extreme_noise() -> None:
     """With few people, and a model that is certain about every public point, steps stay finite."""
     rng, plan = np.random.default_rng(0), begin(20, sigma=300.0).plan
     state = Descent.begin(replace(plan, people=5.0), PUBLIC, 2)

@@ -140,7 +140,7 @@ def test_shards_add_up_and_blocks_change_no_bit(monkeypatch: pytest.MonkeyPatch)
         assert (again.tobytes(), costs.tobytes()) == (whole.tobytes(), charged.tobytes())
 
 
-def test_records_of_one_holder_fill_no_memory_but_a_block() -> None:
+def test_many_records_of_one_holder_need_memory_for_one_block_only() -> None:
     """As numbers of eight bytes they would take 80 MB, and calculations several times that."""
     records = some_records([100_000, 1], dimensions=99)
     weights = np.random.default_rng(1).normal(0, 0.004, (100, CLASSES))

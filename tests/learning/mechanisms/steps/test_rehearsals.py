@@ -82,7 +82,7 @@ def test_probabilities_and_survival_are_nearer_to_the_truth(kind: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda each: each.kind)
-def test_a_forecast_is_what_comes_of_other_people(target: Target) -> None:
+def test_a_forecast_matches_the_result_on_other_people(target: Target) -> None:
     """The actual result is measured on points that were not used for learning, with true targets."""
     _target, state, true, found = learned(target.kind, 0.3)
     rng = np.random.default_rng(13)
@@ -151,7 +151,7 @@ def test_a_forecast_of_two_classes_has_the_area_of_what_comes() -> None:
     assert of_few.high - of_few.low > made.high - made.low and of_few.judged == 60
 
 
-def test_a_forecast_without_labels_tells_that_there_is_too_much_noise() -> None:
+def test_a_forecast_without_labels_warns_of_too_much_noise() -> None:
     public, _ = some_points(1, 900)
     made = {}
     for people in (30.0, 30_000.0):
