@@ -418,7 +418,7 @@ class FormsOnPaper:
 
 def paper_forms_pdf(forms: FormsOnPaper, written: Sequence[FormWritten], answer_by: date | None = None) -> bytes:
     """Return paper forms as one tagged PDF."""
-    context = document_context(forms.study, _("Form on paper"))
+    context = document_context(forms.study, _("Paper form"))
     return tagged_pdf(FORM_TEMPLATE, context | {"forms": [forms.context(each, answer_by) for each in written]})
 
 

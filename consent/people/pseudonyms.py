@@ -47,7 +47,7 @@ def _key(study: Study) -> bytes:
         raise ValidationError(
             _(
                 "The key to the pseudonyms of people whose records were erased is missing from private storage. "
-                "Without this key, people who return would look like new people and be promised too much. Restore "
+                "Without this key, returning people could be mistaken for new ones and promised too much. Restore "
                 "the file."
             )
         ) from None

@@ -123,10 +123,10 @@ class InvitationsForm(forms.Form):
         required=False,
         help_text=gettext_lazy(
             "Enter one pseudonym per line, as in the data. New ones are added as data holders. If another person "
-            "answers for some of them, start with a line that names the columns you need, such as "
-            "pseudonym,answers,until,language,address, followed by rows such as P-17,guardian,2031-05-04 (a parent "
-            "or guardian until the day the person comes of age), P-18,proxy or P-19,person,,de,Erika Example; 1 "
-            "Street; 12345 Town. Language and address are used only for the letter and are not stored."
+            "answers for some of them, start with a line of column names, such as "
+            "pseudonym,answers,until,language,address. Then write rows such as P-17,guardian,2031-05-04 (a parent or "
+            "guardian until the day the person comes of age), P-18,proxy or P-19,person,,de,Erika Example; 1 Street; "
+            "12345 Town. Language and address are used only for the letter and are not stored."
         ),
         widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}),
     )
