@@ -1,13 +1,13 @@
-"""The accounts of a study: recorded charges and slacks, their files, and charges that a restored backup may lack.
+"""A study's accounts: recorded charges and slacks, their files, and charges that may be missing after a restore.
 
-After a restore it is unknown who was charged, consented or raised their level after the backup was made. The release
-that settles this gap states ``reached``, the largest share of its cap that any account can have reached. This is a
-public floor for every account, whether or not the backup contains its holder. The amount of an account is
+After a restore it is unknown who was charged, consented or raised their level since the backup was made. The release
+that settles this gap states ``reached``, an upper bound on the share of its cap that any account had used by then. It
+is a public floor for every account, including those of holders missing from the backup. The amount in an account is
 
     charges + max over gaps of (reached · cap − its amount when the gap was settled, at least 0),
 
-where the cap is the largest cap that the holder is known by now to have had, so a level or consent discovered later
-raises the floor. See "Restored backups" in docs/gaussian-accounts.md.
+where the cap is the largest that the holder is now known to have had. A level or consent that is discovered later
+therefore raises the floor. See "Restored backups" in docs/gaussian-accounts.md.
 """
 
 import math
@@ -32,8 +32,8 @@ from consent.selectors import epsilons_largest
 class Balances:
     """Amounts spent by holders: ``holders`` (H,) ascending ids, ``spent`` (H,) μ². Unlisted holders have spent 0.
 
-    Balances are secret: an account may only exclude its own holder from contributing. Raises ValueError if the ids are
-        not strictly ascending, because a charge would then be lost.
+    Balances are secret: the only permitted use of an account is to exclude its own holder from contributing. Raises
+        ValueError if the ids are not strictly ascending, because a charge would then be lost.
     """
 
     holders: np.ndarray
@@ -103,7 +103,7 @@ def _loaded(name: str, amounts: str) -> Balances:
     return Balances(arrays["holder"], arrays[amounts])
 
 
-#: A batch reads the accounts several times, and a name always refers to the same content.
+#: Cached because a batch reads the accounts several times. A name always refers to the same content.
 _book_load = lru_cache(maxsize=2)(balances_load)
 
 
@@ -138,7 +138,7 @@ class Floor:
     before: Balances
 
     def missing(self, holders: np.ndarray, caps: np.ndarray) -> np.ndarray:
-        """Return how much accounts (H,) with these caps were below the floor when the gap was settled, (H,) μ²."""
+        """Return how far accounts (H,) with these caps were below the floor when the gap was settled, (H,) μ²."""
         return np.maximum(self.reached * caps - self.before.of(holders), 0.0)
 
 

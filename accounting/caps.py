@@ -14,7 +14,7 @@ from accounting.privacy import SMALLEST_DELTA, available_delta, gdp_epsilon, pro
 from common.noise import JOINT_NORMAL_DISTANCE
 
 #: More noisy numbers than a study can ever draw: drawing a million takes 0.08 s on one core, so this many would take
-#: 2,500 years. For each of them, δ is reduced by the sampler's distance (condition 10).
+#: 2,500 years. δ is reduced by the sampler's distance for each of them (condition 10 in docs/gaussian-accounts.md).
 DRAWS = 10**18
 
 #: Maximum number of a study's runs with a slack (a δ′ in addition to μ²), and the ratio of the study's δ to each slack.
@@ -39,7 +39,7 @@ def slack_of(delta: float) -> float:
 
 
 def caps_of(epsilons: ArrayLike, delta: float) -> np.ndarray:
-    """Return caps of accounts: the μ² of promises at a study's δ, minus the parts for noise sampler and sampled runs.
+    """Return the caps of accounts for promises, after deducting the δ reserved for the noise sampler and sampled runs.
 
     Args:
         epsilons: ε of each promise, any shape.

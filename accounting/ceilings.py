@@ -5,9 +5,9 @@ In each study, the person may only use the part of the ceiling that remains afte
 studies that their account is linked to and from public numbers, never from their decisions, records or charges
 elsewhere. So no release of one study reveals whether a person takes part in another.
 
-In the study itself, an open share may still be charged without another check of the ceiling (in a vote of teachers), so
-all other charges in the meantime must leave enough of the ceiling for that share (:func:`share_reserved`). See "Several
-studies" in docs/gaussian-accounts.md.
+In the study itself, a vote of teachers charges its open share without checking the ceiling again. All other charges in
+the meantime must therefore leave enough of the ceiling for that share (:func:`share_reserved`). See "Several studies"
+in docs/gaussian-accounts.md.
 """
 
 import math
@@ -78,7 +78,7 @@ def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
 def ceiling_limits(study: Study, holders: np.ndarray, *, subject: UUID) -> np.ndarray:
     """Return the limits that the ceiling sets for accounts when ``subject`` charges them, regardless of their caps.
 
-    Call this after consents were read, in the transaction that charges or that opens the share to be charged.
+    Call this after reading consents, in the transaction that charges the accounts or opens the share to be charged.
 
     Args:
         holders: (H,) ids of the study's holders.
@@ -105,7 +105,7 @@ def share_reserved(study: Study, share: Share, holders: np.ndarray) -> np.ndarra
 
 
 def _largest_charges_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, float]:
-    """Return an upper bound per account on the person's charges in other studies; omits people in no other study."""
+    """Return, for each account that is also linked to other studies, an upper bound on the person's charges there."""
     totals: dict[int, float] = defaultdict(float)
     users = linked.values("user")
     totals.update(EndedReach.objects.filter(user__in=users).values_list("user_id", "mu_squared"))
@@ -119,7 +119,7 @@ def _largest_charges_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> di
 
 
 def largest_charge_record(study: Study) -> None:
-    """Record an upper bound on a study's charges to each account before its links end. The caller holds the lock."""
+    """Record a bound on a study's charges to each account before its links are deleted. The caller holds the lock."""
     if settings.PERSON_CEILING is None or not (charge := largest_charge(study)):
         return
     users = DataHolder.objects.filter(study=study, user__isnull=False).values_list("user_id", flat=True)
@@ -156,7 +156,7 @@ def ceiling_faults(study: Study) -> Iterator[str]:
         if ceiling is None:
             continue
         began = release.recorded_at if release.run is None else opened.get(release.run, release.recorded_at)
-        # a ceiling set later excludes no holder from a running vote of teachers
+        # a ceiling set during a vote of teachers does not apply to that vote
         if release.kind in (Release.Kind.LABELS, Release.Kind.TALLIES):
             ceiling = max(ceiling, in_force.at(began, ceiling))
         known.advance(release.recorded_at)
@@ -276,7 +276,7 @@ def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
     """Return account → holders, for people of a study whose total across all studies may exceed ``ceiling``.
 
     The total consists of their charges and of the amounts reserved by open shares. Charges in a study that is locked
-    after a restore are unknown, so they count only once the restore is settled.
+    after a restore are unknown, so they are included only once it is settled.
     """
     known = DataHolder.objects.filter(user__isnull=False)
     own = known.filter(Q(study=study) | Q(user__holdings__study=study)).distinct().order_by("study_id", "pk")

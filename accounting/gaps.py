@@ -21,7 +21,7 @@ from consent.services import study_lock
 
 @transaction.atomic
 def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: float | None = None) -> float:
-    """Charge every account for possible releases between the backup and now.
+    """Charge every account for releases that may have been made since the backup.
 
     Every share reserved at the time of the backup, and every share granted later, may have been spent completely in the
     meantime. The largest share of its cap that any account can have reached in this way becomes the floor of every
@@ -81,7 +81,7 @@ def journal_settle(study: Study) -> None:
 
 
 def _share_of_gap(study: Study, share: float | None) -> float:
-    """Settle every share reserved at the backup as spent; return the additional share that may have been spent."""
+    """Settle all shares reserved at the backup as spent; return the additional share that may have been spent."""
     if share is None:
         known = committed_share(study)
         share = max(0.0, journal_read(study.pk)["facts"].get("share", known) - known)

@@ -182,7 +182,7 @@ def group_budgets(study: Study, runs: Mapping[UUID, ChargedRun]) -> list[GroupBu
     """Return budgets of all groups of a study, smallest ε first; empty before its first policy, and in a rehearsal.
 
     Args:
-        runs: the key to the charges of each run.
+        runs: for each run, the index into its charges.
     """
     rule = EpsilonRule(study, timezone.now())
     if study.rehearsal or not rule.policies:
@@ -298,7 +298,8 @@ class _Tally:
             if place < 0:
                 continue  # not in the run
             room = known.allowed[place] - before[place]
-            # A cost is reduced to the rest of the run's share; accounts with unused earlier shares may have paid more.
+            # If a cost was reduced to what was left of the run's share, accounts with unused earlier shares may have
+            # been charged more.
             bounds.append(charge if charges[place] >= room * (1 - _CUT) else charges[place])
         return max(bounds, default=0.0)
 

@@ -1,4 +1,4 @@
-"""All commands of the accounting app except those for shares. Callers hold the study's lock."""
+"""Services that record releases, gaps and the account book. Callers hold the study's lock."""
 
 from typing import Any
 from uuid import UUID
@@ -35,7 +35,7 @@ def release_record(
     charge: float = 0.0,
     acting_user_id: int | None = None,
 ) -> Release:
-    """Enter a release into the register and charge accounts for it, in the transaction that writes the release.
+    """Record a release in the register and charge accounts for it, in the transaction that writes the release.
 
     Args:
         study: Locked by :func:`consent.services.study_lock`.
@@ -51,8 +51,8 @@ def release_record(
         acting_user_id: The user who requested the release.
 
     Raises:
-        LimitExceeded: an account would exceed its limit, or the study's slacks would exceed the δ reserved for them.
-            Nothing is written then.
+        LimitExceeded: an account would exceed its limit, or the study's slacks would exceed the δ reserved for them. In
+            that case nothing is written.
     """
     if "slack" in content and not slack_fits(study, content["slack"]):
         raise LimitExceeded(f"A slack of {content['slack']:g} is more than study {study.slug} has left.")
@@ -88,7 +88,7 @@ def release_record(
 def gap_record(
     *, study: Study, content: dict[str, Any], before: Balances, charge: float, acting_user: AbstractBaseUser | None
 ) -> Release:
-    """Enter a gap into the register: it sets a floor for every account and leaves the recorded charges unchanged.
+    """Record a gap in the register. It sets a floor for every account and leaves the recorded charges unchanged.
 
     Args:
         study: Locked by :func:`consent.services.study_lock`.

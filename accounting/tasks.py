@@ -1,4 +1,4 @@
-"""Periodic task that deletes unreferenced files of the accounts (condition 7).
+"""Periodic task that deletes unreferenced account files (condition 7 in docs/gaussian-accounts.md).
 
 Such a file is left behind if a process dies between writing it and its commit.
 """

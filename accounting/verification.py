@@ -1,4 +1,4 @@
-"""Checks that accounts agree with releases and promises, for auditors and for investigating doubts."""
+"""Checks that accounts agree with releases and promises."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

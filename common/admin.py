@@ -1,4 +1,4 @@
-"""Base classes for Django's admin: read-only, except for the fields that each module declares as repairable."""
+"""Base classes for Django's admin: read-only except for the fields that a subclass declares as repairable."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class FilteredAsListed(admin.ModelAdmin):
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
-    """Admin without adding or deleting, in which only the fields in ``repairable`` can be changed."""
+    """Admin that cannot add or delete rows and can change only the fields in ``repairable``."""
 
     repairable: tuple[str, ...] = ()
 

@@ -8,8 +8,8 @@ tables and lose their triggers.
 :class:`Chained` adds, for each study, a sequence number without gaps and a SHA-256 over every other column and the
 previous row's hash, so that editing, removing, inserting or reordering rows despite the triggers is detected. The end
 of a chain is stored separately in a :class:`Head`, signed with a key that is not in the database, so an attacker with
-only the database cannot shorten, empty or recompute a chain undetected. They could restore an older state of the whole
-database; to detect this, heads are also recorded outside it (see ``ipate verify_ledger --noted``).
+only the database cannot shorten, empty or recompute a chain undetected. An attacker could still restore an older state
+of the whole database; to detect this, heads are also recorded outside it (see ``ipate verify_ledger --noted``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,8 +60,8 @@ class AppendOnly(models.Model):
 class Head(models.Model):
     """Signed end of a study's chain: ``sequence`` and ``hash`` of its last row.
 
-    A head with a wrong signature becomes unsigned with the next append, so that appending never validates a forged
-    head.
+    Appending to a chain whose head has a wrong signature leaves the head unsigned, so that appending never validates a
+    forged head.
     """
 
     chain = models.CharField(max_length=100, help_text="Label of the model whose rows are chained.")
@@ -89,7 +89,7 @@ class Head(models.Model):
         return True
 
     def advance(self, *, sequence: int, hash: str) -> None:
-        """Move the head to the chain's new last row."""
+        """Move the head to the chain's new last row, and sign it if it was signed correctly before."""
         genuine = self.is_genuine
         self.sequence, self.hash = sequence, hash
         if genuine:
@@ -105,18 +105,18 @@ def _signer() -> Signer:
 
 
 class Chained(AppendOnly):
-    """Abstract model of rows in one hash chain per study. Subclasses have a foreign key ``study``, or its lookup."""
+    """Abstract model of rows in one hash chain per study. Subclasses have a key ``study`` or set ``study_lookup``."""
 
     #: The table with the end of each chain. It is set by the app that defines studies.
     head_model: ClassVar[type[Any]]
-    #: Query lookup for the rows of a study; a row itself has a ``study_id``.
+    #: Query lookup for the study of a row. Every row also has the attribute ``study_id``.
     study_lookup: ClassVar[str] = "study_id"
     #: Whether the installation has one chain instead of one for each study.
     of_installation: ClassVar[bool] = False
-    #: Columns added after the first rows, with the value that those rows have. This value is left out of the hash so
-    #: that older hashes stay valid.
+    #: Columns added after rows existed, with the value that older rows have. This value is left out of the hash so that
+    #: older hashes stay valid.
     added_columns: ClassVar[dict[str, Any]] = {}
-    #: Whether the journal keeps every row, so that rows missing from a restored database can be added again.
+    #: Whether the journal keeps a copy of every row, so that rows missing from a restored database can be added again.
     is_act: ClassVar[bool] = False
 
     sequence = models.PositiveBigIntegerField(editable=False)
@@ -172,8 +172,7 @@ class Chained(AppendOnly):
             return rows
         study_id = rows[0].study_id  # type: ignore[attr-defined]
         head = cls.head(study_id)
-        # Rows added without this method must not prevent the site from recording; verifying the chain shows where they
-        # are.
+        # Rows added without this method must not prevent further appends; verifying the chain shows where they are.
         last = cls._last_sequence(study_id)
         previous = head.hash
         # The database itself checks that references exist.
@@ -222,7 +221,8 @@ class Chained(AppendOnly):
     def acts_lost(cls, study_id: int) -> tuple[list[dict[str, Any]], bool]:
         """Return acts that are in the journal but missing from the chain.
 
-        Acts are followed back from the last noted hash, so acts that were recorded but never committed are excluded.
+        Acts are traced back from the last hash in the journal, so acts that were recorded but never committed are
+        excluded.
 
         Returns:
             The acts, oldest first, and whether they are complete; the journal may have deleted old acts.

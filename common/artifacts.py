@@ -23,7 +23,7 @@ _AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Parts:
-    """Bytes to store as an array (size,) of uint8. They are generated while they are being written."""
+    """Bytes to store as a uint8 array (size,), generated while the file is being written."""
 
     size: int
     parts: Iterable[bytes]
@@ -60,7 +60,7 @@ class ArraysFile(File):
 
 
 class _Written:
-    """Write-only stream without seeking. It keeps the latest output of a writer."""
+    """Write-only stream, not seekable, that keeps the latest output of a writer."""
 
     def __init__(self) -> None:
         self._content = bytearray()
@@ -99,7 +99,7 @@ else:
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise OSError if an S3 storage does not respond, as for local files, so that the work is retried."""
+    """Raise OSError if an S3 storage does not respond, as local files do, so that the work is retried."""
     try:
         yield
     except _S3_ERRORS as error:

@@ -7,7 +7,7 @@ from threading import Lock
 
 from django.utils.http import parse_http_date_safe
 
-#: Largest random part of a pause, so that clients whose requests failed together do not retry together.
+#: Largest random part of a pause. It spreads the retries of clients whose requests failed at the same time.
 _JITTER = 0.25
 
 

@@ -1,4 +1,4 @@
-"""Bulk writes: rows are checked column by column, and sent in the database's native way."""
+"""Bulk inserts, which validate rows column by column and use the database's fastest way to write."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -14,7 +14,7 @@ from common.row_hashes import zeros_without_sign
 def rows_clean(rows: Sequence[models.Model], *, exclude: Collection[str]) -> None:
     """Validate and normalise rows like ``clean_fields``, but only once for each distinct value of a column.
 
-    Zeros in JSON lose their sign, because not every database keeps it.
+    Negative zeros in JSON become zeros, because not every database keeps the sign.
 
     Args:
         rows: rows of one model, at least one; changed in place.

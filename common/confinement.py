@@ -1,9 +1,9 @@
-"""Processes for untrusted files, with limits on memory and time and without network, other programs or other files.
+"""Confined processes for untrusted files: limited memory and time, and no network, other programs or other files.
 
-A seccomp filter refuses network access and programs, and Landlock refuses files; neither needs privileges.
-`protections` reports which of these work on this machine. Some are unavailable on systems other than Linux, on machines
-other than x86_64 and aarch64, and with kernels older than 5.13 or without Landlock. Files that a reader needs to open
-by path are copied to scratch folders. A sweep deletes folders left by killed processes.
+A seccomp filter refuses network access and programs, and Landlock refuses files; neither needs privileges. Some
+protections are unavailable on systems other than Linux, on machines other than x86_64 and aarch64, and with kernels
+older than 5.13 or without Landlock; `protections` reports which of them work. Files that must be opened by path are
+copied to scratch folders. A sweep deletes folders left by killed processes.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def confine(
 
 
 def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
-    """Call a function in a fork of this process, so that the call leaves no trace in this process.
+    """Call a function in a fork of this process, so that the call has no effect on this process.
 
     Only for confined processes with one thread; the fork inherits their limits.
 
@@ -253,7 +253,7 @@ def _allow(libc: ctypes.CDLL, rules: int, path: Path, access: int) -> None:
 
 
 def _refuse_calls(libc: ctypes.CDLL) -> None:
-    """Use a seccomp filter to refuse system calls that reach beyond this process."""
+    """Refuse system calls that affect anything outside this process, with a seccomp filter."""
     if platform.machine() not in _CALLS:
         return
     machine, calls = _CALLS[platform.machine()]
@@ -303,7 +303,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def scratch_sweep(seconds: float) -> None:
-    """Delete this machine's scratch folders older than this, which must have been left by killed processes."""
+    """Delete this machine's scratch folders that are older than ``seconds``, left behind by killed processes."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             is_old = folder.stat().st_mtime < time.time() - seconds
@@ -318,7 +318,7 @@ _LONGEST_LINE = 1 << 16
 
 
 def frame_write(stream: IO[bytes], array: NDArray[Any] | None = None, **header: Any) -> None:
-    """Write a message."""
+    """Write a message: a header and, optionally, an array."""
     if array is not None:
         header |= {"shape": list(array.shape), "type": array.dtype.name}
     stream.write(json.dumps(header).encode() + b"\n")
@@ -328,7 +328,7 @@ def frame_write(stream: IO[bytes], array: NDArray[Any] | None = None, **header: 
 
 
 def frame_read(stream: IO[bytes], *, most: int = 0) -> tuple[dict[str, Any], NDArray[Any] | None]:
-    """Read a message.
+    """Read a message that `frame_write` wrote; return its header and array.
 
     Args:
         most: Maximum size of the message's array in bytes; an untrusted file may have taken over the process that sends

@@ -1,6 +1,6 @@
 """Declarations: frozen dataclasses with the fields of a JSON document, described by JSON Schema.
 
-pydantic reads and writes them. In Python they are plain dataclasses that check themselves in ``__post_init__``.
+pydantic reads and writes them. In Python they are plain dataclasses, validated in ``__post_init__``.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from common.sentences import Sentence
 
 
 def _described(schema: dict[str, Any], kind: type) -> None:
-    """Describe a class by the first line of its docstring, and require the tags that distinguish it from others."""
+    """Describe a class by the first line of its docstring, and mark its discriminator fields as required."""
     schema["description"] = (kind.__doc__ or "").partition("\n")[0]
     tags = [name for name, declared in schema["properties"].items() if "const" in declared]
     for name, declared in schema["properties"].items():
@@ -41,7 +41,7 @@ MAY_BE_MISSING = "may be missing"
 
 
 def _number(value: object) -> object:
-    """Return a number unchanged, so that whole numbers stay whole."""
+    """Return a number unchanged, so that an integer does not become a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PydanticCustomError("float_type", "This is not a number.")
     return value
@@ -59,7 +59,7 @@ Number = Annotated[
 
 
 class Pairs:
-    """Marker for pairs that documents contain as an object with values of this type."""
+    """Marker for pairs that documents represent as an object with values of this type."""
 
     def __init__(self, values: Any) -> None:
         self.values = values

@@ -17,7 +17,7 @@ def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def are_among(numbers: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether each number is in another, ascending array, `(N,)`. `np.isin` would sort both arrays.
+    """Return whether each number is in an ascending array, `(N,)`; faster than `np.isin`, which sorts both arrays.
 
     >>> are_among(np.array([3, 9, 1]), np.array([1, 3])).tolist()
     [True, False, True]

@@ -1,6 +1,6 @@
-"""Pseudonyms: one canonical spelling for each, regardless of its source, and look-alikes.
+"""Pseudonyms: their canonical spelling, and pseudonyms that look alike.
 
-Files, lists, forms, commands and the API all spell pseudonyms with `canonical`, so each of them finds the same person.
+Files, lists, forms, commands and the API all use `canonical`, so that each of them finds the same person.
 """
 
 import re
@@ -18,7 +18,7 @@ LONGEST = 200
 ERASED = "erased:"
 """Prefix of the value that replaces the pseudonym of a person whose records were erased."""
 
-#: Magnitudes above which floating-point columns cannot represent every whole number, or spreadsheets not every digit.
+#: Magnitudes above which floating-point columns cannot represent every whole number, and spreadsheets drop digits.
 _INEXACT, _DIGITS_16 = 2**53, 10**15
 _SHOWN = 60
 #: Pattern of most pseudonyms, whose canonical spelling is the pseudonym itself.
@@ -106,7 +106,7 @@ def spelling(value: object) -> str:
 
 
 def is_inexact(value: object) -> bool:
-    """Return whether a number is so large that a file may contain a different number from the intended one."""
+    """Return whether a number is so large that a file may have stored it inexactly."""
     if isinstance(value, str | bool) or not isinstance(value, Integral | Real | Decimal):
         return False
     least = _DIGITS_16 if isinstance(value, float) else _INEXACT
@@ -114,7 +114,7 @@ def is_inexact(value: object) -> bool:
 
 
 def former_spellings(name: str) -> list[str]:
-    """Return a canonical pseudonym and the ways it may be spelled in rows stored before spellings were unified."""
+    """Return a canonical pseudonym, and its possible spellings in rows that are older than the canonical spelling."""
     spelled = [name, unicodedata.normalize("NFD", name)]
     return list(dict.fromkeys([*spelled, f"{name}.0"] if name.isdecimal() else spelled))
 
@@ -162,7 +162,7 @@ _COMMA_ZERO = re.compile(r"(\d+),0+")
 
 
 def resemblance(name: str) -> str:
-    r"""Return a key that is the same for pseudonyms that are easily confused.
+    r"""Return a key that is equal for pseudonyms that are easily confused.
 
     The key ignores case, punctuation, leading zeros, and differences between similar letters and digits, but not a
     separator between two digits.

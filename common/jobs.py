@@ -1,8 +1,8 @@
-"""Background work: claims on rows, parts that are done only once, error handling, and the sweep.
+"""Background work: claims on rows, parts of jobs that are done once, error handling, and the sweep of lost work.
 
 A claim is a lease with a heartbeat. It prevents two workers from doing the same work, and lets a worker take over work
-from a dead process. Correct charges and labels do not depend on claims: the services' transactions ensure these even if
-two workers believe that they have claimed a row.
+from a dead process. Charges and labels do not rely on claims: the services' transactions keep them correct even if two
+workers believe that they have claimed a row.
 """
 
 import logging
@@ -36,7 +36,7 @@ def task_of(name: str, service: Callable[..., object], ids: int = 0) -> Any:
 
     Args:
         name: The name used by :func:`send` and the timetable.
-        ids: Number of sent values that the service takes. The task ignores the rest, to allow rolling updates.
+        ids: Number of sent values that the service takes. The task ignores any others, to allow rolling updates.
     """
 
     def call(*sent: str, **_: object) -> None:
@@ -60,14 +60,14 @@ def send(task: str, *ids: object) -> None:
     transaction.on_commit(publish)
 
 
-#: Length of the worker's name in a claim, which also contains its process and a unique suffix.
+#: Length of the worker's name in a claim. A claim also contains the worker's process and a unique suffix.
 _NAMED = 62
 #: Number of workers that may die on one part before it is abandoned; this is more than accidents would explain.
 DEATHS = 20
 
 
 def stale_before() -> datetime:
-    """Return the time limit for last heartbeats: workers with an older one are dead."""
+    """Return the time before which a worker's last heartbeat means that the worker is dead."""
     return timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
 
 
@@ -87,7 +87,7 @@ def worker_claims(name: str, claim: str) -> bool:
 
 
 def claimant(claim: str) -> str:
-    """Return who made a claim: a worker, or the host and process of a command. Only the end of long names is kept."""
+    """Return the claim's worker, or the host and process of a command; of a long worker name, only the end."""
     return claim.rpartition(":")[0]
 
 
@@ -165,8 +165,8 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
 
     Args:
         part: The row, a :class:`Part`.
-        is_due: Whether the row, read again under the claim, should be done now.
-        work: Computes the part's result and returns the name of its file; empty if there is none.
+        is_due: Returns whether the part, read again under the claim, should be done now.
+        work: Computes the part's result and returns the name of its file, or an empty name if there is none.
         died: Message if workers repeatedly died on the part.
 
     Returns:
@@ -212,7 +212,7 @@ def guarded(
     unexpected: str,
     retry: Callable[[], object] | None = None,
 ) -> Iterator[None]:
-    """End work that fails with an error, or leave it to the sweep if the database or storage does not respond.
+    """End work that fails with an error, or let the sweep retry it if the database or storage does not respond.
 
     Args:
         work: Name of the work, for the log.
@@ -248,7 +248,7 @@ def send_on(rows: QuerySet, task: str) -> list[Any]:
     return sent
 
 
-#: How long the row of a dead worker is kept, for people who want to look it up.
+#: How long the row of a dead worker is kept, so that staff can look it up.
 KEPT = timedelta(days=1)
 
 

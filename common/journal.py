@@ -1,4 +1,4 @@
-"""Journal outside the database with the last known end of every chain (condition 7 of the guarantee).
+"""Journal outside the database with the last known end of every chain (condition 7 in docs/gaussian-accounts.md).
 
 Later releases and withdrawals are missing from a restored backup, but not from the journal. A study whose chains end
 earlier than in the journal is locked until :mod:`accounting.restores` has settled the difference. The journal is a
@@ -97,7 +97,7 @@ def journal_read(study_id: int | None) -> dict[str, Any]:
 
 
 def is_noted(study_id: int) -> bool:
-    """Return whether the journal has a note of a study with this number, even if the database no longer has it."""
+    """Return whether the journal has a note about a study with this id, even if the study has been deleted."""
     return _path(study_id).exists()
 
 
@@ -136,7 +136,7 @@ def acts_read(study_id: int | None) -> Iterator[dict[str, Any]]:
 
 
 def acts_forget(study_id: int | None, age: timedelta) -> None:
-    """Delete acts older than ``age``, because all backups that lack them have been deleted."""
+    """Delete acts older than ``age``; all backups that lack them must have been deleted by then."""
     path, oldest = _acts_path(study_id), timezone.now() - age
     with _locked(study_id):
         if path.exists():

@@ -1,9 +1,9 @@
 """Keys of people's records: one for each person in each dataset, destroyed when the person's records are erased.
 
-A ring holds the keys of one dataset, identified by the numbers of the people whose rows they encrypt, or the only key
-of a scan. Rings are kept in a separate storage, never in a backup that contains records. An old backup read with the
-current rings therefore gives access only to records that have not been erased in the meantime. Rings are changed under
-their study's lock.
+A ring contains the keys of one dataset, identified by the numbers of the people whose rows they encrypt, or the single
+key of a scan. Rings are kept in a separate storage, never in a backup that contains records. An old backup read with
+the current rings therefore gives access only to records that have not been erased in the meantime. Rings are changed
+under their study's lock.
 """
 
 import secrets
@@ -36,7 +36,7 @@ class Ring:
     keys: np.ndarray
 
     def has(self, numbers: np.ndarray) -> np.ndarray:
-        """Return whether there is a key for each of the given numbers."""
+        """Return, for each of the given numbers, whether it has a key."""
         return are_among(numbers, self.numbers)
 
     def keys_of(self, numbers: np.ndarray) -> Iterator[bytes]:
@@ -61,7 +61,7 @@ def ring_load(name: str) -> Ring:
 
 
 def keys_make(name: str, numbers: np.ndarray) -> Ring:
-    """Return the ring with this name after adding keys for ``numbers`` (N,); existing keys are kept."""
+    """Add missing keys for ``numbers`` (N,) to the ring with this name, and return the ring."""
     ring = ring_load(name)
     all_numbers = distinct(np.concatenate([ring.numbers, numbers]))
     if len(all_numbers) == len(ring.numbers):
@@ -91,7 +91,7 @@ def ring_destroy(name: str) -> None:
 
 
 def content_seal(name: str, content: bytes) -> bytes:
-    """Encrypt content with the only key of the ring ``name``, which is created if necessary."""
+    """Encrypt content with the single key of the ring ``name``, which is created if necessary."""
     (key,) = keys_make(name, np.zeros(1, dtype=np.int64)).keys_of(np.zeros(1, dtype=np.int64))
     nonce = secrets.token_bytes(_NONCE)
     return nonce + AESGCM(key).encrypt(nonce, content, name.encode())

@@ -1,7 +1,7 @@
 """Secret keys of the installation, one for each purpose, with their ciphers and signatures.
 
-No key can be derived from another purpose's key. If a purpose has no key, its keys are derived from the site's secret
-key.
+No key can be derived from another purpose's key. If no key is set for a purpose, its keys are derived from the site's
+secret key.
 """
 
 import base64

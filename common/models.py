@@ -13,7 +13,7 @@ _MARK = '{"template": '
 
 
 def row_add(row: models.Model) -> None:
-    """Save a new, checked row. If rows with the same unique values are added at the same moment, refuse the second.
+    """Save a new, validated row, refusing it if another transaction has just added a row with the same unique values.
 
     Raises:
         ValidationError: errors by field, as ``full_clean`` would raise them a moment later.
@@ -73,7 +73,7 @@ class WorkerHeartbeat(models.Model):
 
 
 class BackupRecord(models.Model):
-    """A successful backup, recorded by ``ipate_web.backups.installation``."""
+    """Successful backup, recorded by ``ipate_web.backups.installation``."""
 
     made_at = models.DateTimeField(db_index=True)
     encrypted = models.BooleanField()

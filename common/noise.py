@@ -4,8 +4,8 @@
 but a statistical generator's output can be predicted from a few values. `SimulationNoise` is reproducible from a seed
 and marked as such, so that code that writes to a ledger can refuse it.
 
-Numbers that are released, rather than only compared, get noise from `rounded_normal`: integers, without the low bits
-that distinguish a floating-point draw from an ideal one.
+Numbers that are released, rather than only compared, get integer noise from `rounded_normal`, which has none of the low
+bits that distinguish a floating-point draw from an ideal one.
 """
 
 import math
@@ -31,7 +31,7 @@ JOINT_NORMAL_DISTANCE = 2.0**-236
 rounded sum of one Gaussian and other, independent noise; see docs/sites.md."""
 
 GRID = 2.0**-16
-"""Unit of noise and of the weights of votes; both are multiples of this."""
+"""Unit of noise and vote weights; both are multiples of it."""
 
 _QUANTILE_ERROR = 1e-13  # a hundred times the largest relative error of ndtri and log, 1e-15
 _MORE_BYTES = 32
@@ -162,8 +162,11 @@ def _rounded(
 ) -> NDArray[np.int64]:
     """Return symmetric noise rounded to the nearest integer; see `SystemNoise.rounded_normal`.
 
-    quantile: magnitude at a tail probability in (0, 1/2), with a relative error below `_QUANTILE_ERROR`.  guess: the
-    magnitude, given the logarithm of the probability.  tail_beyond: multi-precision probability beyond a magnitude.
+    Args:
+        shape: shape of the result.
+        quantile: magnitude at a tail probability in (0, 1/2), with a relative error below `_QUANTILE_ERROR`.
+        guess: the magnitude, given the logarithm of the probability.
+        tail_beyond: multi-precision probability beyond a magnitude.
     """
     bits = np.frombuffer(urandom(8 * int(np.prod(shape))), dtype=np.uint64).reshape(shape)
     cell = bits >> np.uint64(11)  # the tail probability lies between cell and cell + 1, in units of 2^-54

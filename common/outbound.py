@@ -29,7 +29,7 @@ _PORT = 443
 
 
 class RefusedAddressError(ValueError):
-    """Raised if an address may not be requested. ``code`` is the reason, which is used to choose the message."""
+    """Raised if an address may not be requested. ``code`` is the reason, from which the message is chosen."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -69,7 +69,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> Response:
 
     Raises:
         RefusedAddressError: see :func:`url_check`.
-        OSError, http.client.HTTPException: there is no answer in time, or the answer is not HTTP over TLS.
+        OSError, http.client.HTTPException: the server does not answer in time, or does not speak HTTP over TLS.
     """
     target = _target(url)
     connection = _PinnedConnection(target)

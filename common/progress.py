@@ -1,4 +1,4 @@
-"""Output of commands: numbers with nouns, and progress bars, which become occasional lines in logs and files."""
+"""Output of commands: numbers with nouns, and progress bars, which print occasional lines in logs and files."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -60,7 +60,7 @@ class _Lines(tqdm):
         """Do nothing, because several bars print their lines one after another."""
 
     def close(self) -> None:
-        """Print the final count. tqdm itself would end an open line, but there is none here."""
+        """Print the final count. Overrides tqdm's method, which would end an unfinished line."""
         if not self.disable:
             self.display()
             self.disable = True

@@ -12,7 +12,7 @@ from django.conf import settings
 from common.confinement import ConfinedProcess
 
 _MB = 1 << 20
-#: Elapsed seconds allowed per second of processor time, because a reader that waits uses no processor time.
+#: Elapsed seconds allowed per second of processor time, because a reader uses no processor time while it waits.
 _PATIENCE = 2
 
 

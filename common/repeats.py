@@ -1,4 +1,4 @@
-"""Requests that are handled once, no matter how often they are sent.
+"""Handling of requests exactly once, no matter how often they are sent.
 
 The first request with a one-time key is handled in the same transaction that stores its row, so either both take effect
 or neither does. A later or simultaneous request waits for that transaction and gets the same response.
@@ -20,7 +20,7 @@ from common.throttle import keyed_hash
 Answer = TypeVar("Answer")
 
 KEPT = timedelta(days=7)
-"""How long a repeated request gets the first request's answer."""
+"""How long answers are kept for repeated requests."""
 
 
 class RepeatedKeyError(Exception):

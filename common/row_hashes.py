@@ -12,7 +12,7 @@ from typing import Any
 from django.db import models
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-#: Magnitude from which every float is a whole number, which PostgreSQL returns from JSON as an integer.
+#: Magnitude from which PostgreSQL returns every float in JSON as an integer, because it is a whole number.
 _WHOLE = 10**16
 
 
@@ -50,7 +50,7 @@ def possible_hashes(columns: Sequence[str], values: Sequence[Any], added: Mappin
 
 
 def zeros_without_sign(value: Any) -> Any:
-    """Return a JSON value without negative zeros, because PostgreSQL would not return the sign."""
+    """Return a JSON value without negative zeros, because PostgreSQL does not keep their sign."""
     if isinstance(value, list):
         return [zeros_without_sign(each) for each in value]
     if isinstance(value, dict):

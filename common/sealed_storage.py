@@ -3,8 +3,8 @@
 Each file has a separate key that encrypts its content in blocks (AES-256-GCM; a block's nonce consists of its number
 and whether it is the last block, as in STREAM by Hoang, Reyhanitabar, Rogaway and Vizár, "Online Authenticated
 Encryption and its Nonce-Reuse Misuse-Resistance", 2015). The file begins with that key, encrypted with the
-installation's key for records and bound to the file's name. So files cannot be passed off as one another, and a new key
-for records only requires rewriting the beginnings of files.
+installation's key for records and bound to the file's name. Files therefore cannot be swapped, and replacing the key
+for records only requires rewriting the beginning of each file.
 """
 
 from __future__ import annotations

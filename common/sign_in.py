@@ -16,7 +16,7 @@ from django.http import HttpRequest
 from common.requests import client_address
 from common.throttle import Attempt, Counter, attempt_begin, counter_reset, is_noted, keyed_hash, note_set
 
-#: How long a person who has signed in from an address is unaffected by other people's failed attempts there.
+#: How long after signing in from an address a person is unaffected by other people's failed attempts from there.
 KNOWN_FOR = timedelta(days=30)
 
 

@@ -1,4 +1,4 @@
-"""Slots for requests with long computations: one per person at a time, and a few per machine.
+"""Slots that limit requests with long computations to one per person and a few per machine.
 
 A slot is a lock on a file, so it becomes free when its process ends for any reason.
 """

@@ -1,9 +1,9 @@
 """Transparency logs: Merkle trees (RFC 6962, RFC 9162), and signed notes and checkpoints (C2SP), without Django.
 
-Each moment has its own tree with 2^48 leaves and its own random key. A keyed hash of a row's name gives its place and
-the nonce that hides its content; a subtree without rows has a keyed hash instead of a root. Roots and proofs of
-inclusion therefore look the same for ten rows and for ten million: a proof has 48 hashes, only the key shows which of
-them represent rows, and no two moments share a hash.
+Each moment at which rows are logged has a separate tree with 2^48 leaves and a separate random key. A keyed hash of a
+row's name gives its place in the tree and the nonce that hides its content. A subtree without rows has a keyed hash
+instead of a root. Roots and proofs of inclusion therefore look the same for ten rows and for ten million: a proof has
+48 hashes, only the key shows which of them represent rows, and no two moments share a hash.
 """
 
 import base64
@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 #: Height of the tree.
 DEPTH = 48
-#: Number of levels below the root whose hashes are kept, so that a proof need not recompute half of the tree.
+#: Number of levels below the root whose hashes are kept, so that a proof does not have to recompute half of the tree.
 _KEPT_BELOW = 12
 _HASH = 32
 

@@ -1,4 +1,4 @@
-"""Admin of runs and data, read-only except for manual fixes to names and to claims left by lost workers."""
+"""Admin of runs and data, read-only except for fixing names and releasing claims of lost workers."""
 
 from django.contrib import admin
 
@@ -43,7 +43,7 @@ class OfRunAdmin(ReadOnlyAdmin):
 
 
 class PieceAdmin(OfRunAdmin):
-    """Admin of pieces of a run's work, which workers claim."""
+    """Admin of parts of a run's work, which workers claim."""
 
     list_filter = ("state",)
     repairable = ("claimed_by",)

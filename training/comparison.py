@@ -1,4 +1,4 @@
-"""Comparisons based on public values: of runs with each other, and of forecasts with outcomes.
+"""Comparisons based on public values: runs with each other, and forecasts with outcomes.
 
 Individualized PATE (Boenisch et al., 2023) discusses in sections 6.3 and 7.3 how the accuracy of a class changes if its
 owners choose different levels from other people. People's levels are private here, and classes are never counted by
@@ -81,7 +81,7 @@ class Comparison:
 
 
 def runs_compare(runs: Sequence[Run]) -> Comparison:
-    """Compare runs. If their datasets and students were selected with them, this makes no further queries."""
+    """Return a comparison of runs. Makes no queries if their datasets and students were selected with them."""
     each = [run_parameters(run) for run in runs]
     names = list(dict.fromkeys(name for parameters in each for name in parameters))
     table = [Parameter(name, [parameters.get(name) for parameters in each]) for name in names]
@@ -106,7 +106,7 @@ def run_parameters(run: Run) -> dict[str, Any]:
 
 
 def _with_defaults(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return all parameters of a learner or student, or only the given ones if this version does not know the name."""
+    """Return all parameters of a learner or student, or only ``settings`` if this version does not know the name."""
     try:
         return learner_parameters(student_create(name, settings))
     except ValueError:
@@ -147,7 +147,7 @@ def run_minutes(run: Run) -> int | None:
 
 @dataclass(frozen=True)
 class ForecastOutcome:
-    """Forecast of a share with the measured and published value; None if it could not be measured.
+    """Forecast of a share, with the measured and published value, which is None if it could not be measured.
 
     ``inside``: whether it lies in the forecast's interval, up to rounding.
     """
@@ -176,7 +176,7 @@ def forecast_outcomes(run: Run) -> list[ForecastOutcome]:
 
 
 def outcomes_of(run: Run, card: Mapping[str, Any]) -> list[ForecastOutcome]:
-    """Return a run's forecasts with the results in a card or table; without results if the card or table is empty."""
+    """Return a run's forecasts with the results in a card or table, or without results if it is empty."""
     return [_outcome(Forecast.from_json(each), card) for each in run.plan.get("forecasts", [])]
 
 
@@ -198,7 +198,7 @@ def _labels(card: Mapping[str, Any]) -> tuple[float | None, int]:
 
 
 def _model(card: Mapping[str, Any], measure: str) -> tuple[float | None, int]:
-    """Return the accuracy, area or first measure of the released model if forecasts concern it, or of the student."""
+    """Return the accuracy, area or first measure of the released model, if forecasts concern it, or of the student."""
     evaluation = card.get("evaluation") or {}
     released = [each for each in card.get("candidates", []) if released_itself(each["learner"])]
     points = evaluation.get("points", 0)

@@ -1,4 +1,4 @@
-"""Demonstration study for ``manage.py demo``: holders, consents, runs, and public parameters."""
+"""Demonstration studies for ``manage.py demo``: accounts, data, consents and runs."""
 
 import secrets
 import tomllib
@@ -27,7 +27,7 @@ from training.services.runs import run_propose
 
 _CHOSEN: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 STUDIES: dict[str, dict[str, Any]] = _CHOSEN["studies"]
-"""Study and run parameters for each dataset of the catalogue."""
+"""Parameters of the study and its runs, by dataset of the catalogue."""
 EPSILONS: dict[str, float] = _CHOSEN["epsilons"]
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def study_build(name: str, splits: Splits, users: dict[str, User], track: Track)
 
 
 def members_add(study: Study, users: dict[str, User]) -> None:
-    """Assign the roles as the command line would, because an operator could not appoint the committee."""
+    """Assign the roles as the command line does, because an operator is not allowed to appoint the committee."""
     for username, role in _CHOSEN["members"].items():
         services.membership_add(study=study, user=users[username], role=Role(role), acting_user=None)
 
@@ -99,7 +99,7 @@ def _study_create(chosen: dict[str, Any], slug: str, users: dict[str, User]) -> 
 
 
 def study_begin(chosen: dict[str, Any], slug: str, users: dict[str, User], controller: str) -> Study:
-    """Create and return a study that does not ask people for consent yet."""
+    """Create and return a study that has not asked people for consent yet."""
     words = chosen["words"]
     study = services.study_create(
         acting_user=users["operator"],
@@ -195,7 +195,7 @@ def rehearsal_found(name: str, users: dict[str, User]) -> Study:
 
 
 def rehearsal_build(name: str, splits: Splits, users: dict[str, User]) -> tuple[Study, dict[str, Dataset]]:
-    """Create a rehearsal study on the same records, which are not confidential, to compare the papers' variants."""
+    """Create a rehearsal study of the same records, which are not confidential, to compare the papers' variants."""
     study = rehearsal_found(name, users)
     return study, _datasets_import(study, splits, STUDIES[name]["provenance"], users["operator"])
 

@@ -1,4 +1,4 @@
-"""Errors of runs and files: messages and codes."""
+"""Errors of runs, error codes, and translated messages."""
 
 from typing import Any
 

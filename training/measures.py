@@ -1,4 +1,4 @@
-"""Measures of a model in published form: rounded, with intervals. Does not import Django."""
+"""Measures of a model in the form in which they are published: rounded, with intervals. Does not import Django."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -99,7 +99,7 @@ CORRECTED = gettext_noop(
 def cautions(evaluation: Mapping[str, Any] | None, scale: float) -> list[Sentence]:
     """Return cautions for users of a classification model (empty if it was not evaluated).
 
-    scale: scale of log probabilities from the model's calibration.
+    ``scale`` is the scale of log probabilities from the model's calibration.
     """
     if evaluation is None or "classes" not in evaluation:
         return []
@@ -114,7 +114,7 @@ def cautions(evaluation: Mapping[str, Any] | None, scale: float) -> list[Sentenc
 
 
 def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
-    """Return measures and the curve for predictions of an outcome other than classes; see `learning.outcomes`.
+    """Return measures and a curve for predictions of an outcome other than classes; see `learning.outcomes`.
 
     Shares and scores are rounded like accuracies, and values with a unit are rounded to three digits.
     """
@@ -151,7 +151,7 @@ def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray)
 
 
 def _rounded(value: float | None, unit: str, points: int) -> float | None:
-    """Return a measure in published form: rounded to three digits if it has a unit, otherwise like an accuracy."""
+    """Return a measure as published: rounded to three digits if it has a unit, otherwise like an accuracy."""
     if value is None or not np.isfinite(value):
         return None
     return float(f"{value:.3g}") if unit else published_mean(value * points, points)
@@ -212,7 +212,7 @@ def _class(number: int, name: str, predicted: np.ndarray, truth: np.ndarray) -> 
 # --- Accuracies -------------------------------------------------------------------------------------------------------
 
 
-#: Minimum numbers of points, each with its number of steps from 0 to 1. `FEWEST_STEPS` applies to fewer points.
+#: Numbers of steps from 0 to 1, as pairs: minimum number of points, steps. `FEWEST_STEPS` applies to fewer points.
 STEPS = ((2000, 1000), (400, 200))
 FEWEST_STEPS = 100
 

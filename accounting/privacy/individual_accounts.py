@@ -35,8 +35,8 @@ class IndividualAccounts:
 
     A step releases Σ_i x_i + N(0, σ²·I) and costs holder i ‖x_i‖²/σ². A contribution that would take the account above
     its cap is refused: it costs 0, and the caller replaces it by 0 *before* summing. A smaller contribution may still
-    be allowed later. On every path the charges of holder i therefore add up to at most the cap μ_i², so that all these
-    steps together are μ_i-GDP for holder i, regardless of queries, σ, the number of steps and the stopping rule
+    be allowed later. On every path the charges of holder i therefore add up to at most the cap μ_i², so all these steps
+    together are μ_i-GDP for holder i, regardless of queries, σ, the number of steps and the stopping rule
     (docs/gaussian-accounts.md; Feldman and Zrnic 2021; Koskela, Tobaben and Honkela 2023).
 
     *Rounding.* Charges are added with twice the digits of a double, and rounding errors are added back: a contribution

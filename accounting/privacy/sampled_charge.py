@@ -1,7 +1,7 @@
 """Charge of a whole run of Gaussian sums over Poisson samples (DP-SGD), computed from its privacy loss.
 
 In one step, the output has distribution A = (1 − q)·N(0, σ²) + q·N(1, σ²) with the holder and B = N(0, σ²) without. The
-loss is put on a grid: mass between two points is divided between these so that the total masses of A and B are
+loss is put on a grid: mass between two grid points is divided between them so that the total masses of A and B are
 preserved ("connect the dots": Doroshenko et al. 2022). The losses of T steps are added by convolution. Every number is
 an upper bound that includes all rounding (proof: docs/gaussian-accounts.md, "Sampled gradients").
 """

@@ -1,4 +1,4 @@
-"""Counted events, and the last signs of life of workers and backups."""
+"""Create the tables of counted events, worker heartbeats and backups."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""Requests that must not be handled twice."""
+"""Create the table of requests that must not be handled twice."""
 
 from django.db import migrations, models
 

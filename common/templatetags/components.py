@@ -107,7 +107,7 @@ class DefinitionNode(Node):
 
 @register.tag("component")
 def component_define(parser: Parser, token: Token) -> DefinitionNode:
-    """Store the content between this tag and ``endcomponent`` in the template, for all uses of the component."""
+    """Parse the content between this tag and ``endcomponent``, and store it in the template as a component."""
     body: NodeList = parser.parse(("endcomponent",))
     parser.delete_first_token()
     parser.extra_data.setdefault("components", {})[token.split_contents()[1]] = body

@@ -1,4 +1,4 @@
-"""Documents signed by hub and sites: the alliance as described in the consent form, and each approved run."""
+"""Documents that the hub and the sites sign: the alliance as the consent form describes it, and each approved run."""
 
 import json
 import logging
@@ -36,14 +36,15 @@ def facts_of_alliance(alliance: Alliance) -> dict[str, Any]:
         "name": document.name,
         "hub": alliance.terms["hub"],
         "sites": sorted(document.sites),
-        "digest": alliance.founding.digest(),  # replacing a key changes neither members nor releases
+        "digest": alliance.founding.digest(),  # replacing a key does not change it
     }
 
 
 def form_describes(alliance: Alliance) -> bool:
     """Return whether the consent form in force describes exactly this alliance.
 
-    If so, all valid consents include it, because everyone is asked again when a new version changes this fact.
+    If so, every valid consent covers the alliance, because everyone is asked again when a new version changes this
+    fact.
     """
     form = consent_form_in_force(alliance.study)
     return form is not None and alliance.is_signed and (form.facts or {}).get("alliance") == facts_of_alliance(alliance)
@@ -133,7 +134,7 @@ COMMON = (
 
 
 def joint_check(run: Run) -> None:
-    """Check that this side can sign a joint run.
+    """Check that the hub or the site, whichever this is, can sign a joint run.
 
     Raises:
         ValidationError: At a site, if the consent form in force does not describe the alliance or the site has left it;
@@ -155,7 +156,7 @@ def joint_check(run: Run) -> None:
 
 
 def joint_approve(run: Run) -> None:
-    """Sign a run that a second person on this side has approved, in the same transaction as the approval.
+    """Sign a run that a second person at this hub or site has approved, in the same transaction as the approval.
 
     Raises:
         ValidationError: see `joint_check`.

@@ -1,7 +1,7 @@
-"""Asking by hub and sites: the hub's question waits for all sites, and a site's answer waits for all endorsements.
+"""How hub and sites ask people: the hub waits for every site's answer, and each site waits for all endorsements.
 
-Questions follow the life cycle in docs/sites.md. Everything that the other side sends is stored in a row before it is
-acted on, so that each step can be repeated after a crash.
+Questions follow the life cycle in docs/sites.md. Every message is stored in a row before it is acted on, so that each
+step can be repeated after a crash.
 """
 
 import hashlib
@@ -63,7 +63,7 @@ _LATE = gettext_noop("%(sites)s did not answer in time.")
 _FEW = gettext_noop("Too few sites are left: %(why)s")
 _REFUSED = gettext_noop("This site has refused and no longer takes part in the run: %(why)s")
 _RENEWED = gettext_noop("The key of %(sites)s was replaced after this run was proposed. Propose it again.")
-#: Seconds between a worker's requests to the hub: at the start and after news, and the maximum.
+#: Shortest pause in seconds between a worker's requests to the hub (initially and after news), and the longest.
 _PAUSE, _PAUSES = 0.1, 1.0
 
 
@@ -401,9 +401,9 @@ class SiteAsking(JointAsking):
 
 
 def _room_check(run: Run, bounds: Sequence[float]) -> None:
-    """Refuse a question that charges all people of a group if unused answers have already used up the group's budget.
+    """Refuse a question that charges everyone in a group if answers to ended questions have used up the group's budget.
 
-    If people are charged for their own contributions, their accounts ensure this limit.
+    If people are charged individually for their contributions, their accounts enforce this limit.
     """
     allowed = [budget.allowed * (1 + ROUNDING) for budget in budgets_from_json(run.plan)]
     if any(spent + bound > most for spent, bound, most in zip(run.spent, bounds, allowed, strict=True)):

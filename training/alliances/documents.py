@@ -1,4 +1,4 @@
-"""Conversion of joint runs' rows to documents of :mod:`learning.sites` with checked signatures, and the hub's model."""
+"""Conversion of joint runs' rows to documents of :mod:`learning.sites` with verified signatures; the hub's model."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ def hub_document(alliance: Alliance, kind: type[AnyDocument], text: Mapping[str,
 
 
 def document_text(document: Any) -> str:
-    """Return the canonical JSON of an object; its digest is signed."""
+    """Return the canonical JSON of an object, whose digest is signed."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -288,7 +288,7 @@ def file_fetch(joint: JointRun, file: str, digest: str) -> bytes:
 
 
 def model_of(joint: JointRun) -> StudentModel | None:
-    """Return the version that a run has published at its hub, or else its latest version; None if it has none."""
+    """Return the version of a run's model that its hub has published, or else the latest; None if there is none."""
     run = joint.run
     if run.status != Run.Status.FINISHED:
         return None

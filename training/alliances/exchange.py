@@ -1,4 +1,4 @@
-"""Messages between a site and its hub: one request by the site exchanges all small data in both directions.
+"""Messages between a site and its hub: each request by the site exchanges all small data in both directions.
 
 The receiver of a message checks its signature before storing it, and never replaces a stored message. Repeated requests
 have no further effect.
@@ -477,9 +477,9 @@ def exchange_answer(site: AllianceSite, received: Any) -> dict[str, Any]:
 
 
 def _hearing_note(alliance: Alliance) -> None:
-    """Restart measuring how long sites have been silent if the hub has not heard from any of them for a while.
+    """Restart the clock for silent sites if the hub has not heard from any site for a while.
 
-    In that case, the hub or its network was probably unavailable.
+    In that case, the hub or its network was probably unavailable, rather than the sites.
     """
     now = timezone.now()
     last = alliance.sites.aggregate(last=Max("last_contact"))["last"]
@@ -491,8 +491,8 @@ def silent_sites(question: JointQuestion) -> list[str]:
     """Return the sites that an open question is waiting for and that have been silent for `SITES_PATIENCE` seconds.
 
     Silence is measured from the last message about the question, the site's last signed contact, or the end of the last
-    period in which the hub heard from no site, whichever is latest. While the hub hears from none of the sites, none of
-    them counts as silent.
+    period in which the hub heard from no site, whichever is latest. While the hub hears from none of the sites, no site
+    counts as silent.
     """
     now, pending_sites = timezone.now(), question.pending_sites
     alliance = question.joint.alliance

@@ -1,6 +1,6 @@
 """Alliances of sites and their joint runs: signatures, questions, and releases.
 
-Rows have the same form on both sides. ``own_name`` is the site's name in the alliance, and empty in the hub's study.
+Hub and sites store rows of the same form. ``own_name`` is the site's name in the alliance, or empty at the hub.
 :mod:`learning.sites` describes the protocol.
 """
 
@@ -17,13 +17,13 @@ from training.models.runs import Run
 
 
 class Alliance(Recorded):
-    """Agreement between a hub and its sites, as stored in a study of one of them."""
+    """Agreement between a hub and its sites, as stored in the study of the hub or of a site."""
 
     open_fields = (
         *("key", "name", "own_name", "colluding", "terms", "address", "certificate"),
         *("joined_at", "left_at", "renewal"),
     )
-    # A long text for programs; people see names and fingerprints on the alliance's page.
+    # Long texts for programs only; people see names and fingerprints on the alliance's page.
     sealed_fields = ("content", "signature", "former")
     working_fields = ("last_contact", "heard_since", "problem", "silence_is_known", "version", "proposals", "offered")
 
@@ -205,7 +205,7 @@ class JointRun(models.Model):
 
 
 class JointQuestion(models.Model):
-    """Question to the sites, as stored on one side, with its signature, endorsements, answers and outcome."""
+    """Question to the sites, as stored at the hub or a site, with its signature, endorsements, answers and outcome."""
 
     joint = models.ForeignKey(JointRun, on_delete=models.CASCADE, related_name="questions")
     number = models.PositiveIntegerField()

@@ -104,7 +104,7 @@ def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseU
 
 
 def key_register(alliance: Alliance, site: AllianceSite, key: str) -> None:
-    """Store the new key of a site that has sent its code. Storing it again has no effect. Raises Refused."""
+    """Store a site's new key, which the site has sent with its code. Storing it again has no effect. Raises Refused."""
     alliance = _held(alliance)
     waiting = alliance.renewal
     if waiting.get("site") != site.name or waiting["key"] not in ("", key):
@@ -213,7 +213,7 @@ def identity_renew(*, alliance: Alliance, invitation: str, acting_user: Abstract
 
 
 def own_renewal(alliance: Alliance) -> KeyRenewal | None:
-    """Return the key that a site would register now, if it differs from the key in the current document."""
+    """Return this site's current key, to be registered, if it differs from the one in the alliance's document."""
     if alliance.is_hub or not alliance.is_signed:
         return None
     own, known = public_key(identity(alliance)), alliance.document.sites[alliance.own_name]

@@ -1,4 +1,4 @@
-"""Joint runs: proposal by the hub, acceptance or refusal by sites, continuation without a site, and the model.
+"""Joint runs: proposing them at the hub, accepting or declining them at sites, excluding a site, and the model.
 
 If a run produces a model, the hub trains it from the totals; every site verifies it and stores it as a version of its
 own run. If the hub later withdraws a model or a table, the sites withdraw it as well.
@@ -56,13 +56,14 @@ _LEFT_OUT = gettext_noop("The hub's operators have continued without %(site)s.")
 def joint_run_propose(
     *, alliance: Alliance, acting_user: AbstractBaseUser, mode: str, sites: list[str] | None = None, **fields: Any
 ) -> Run:
-    """Propose a joint run at the hub. A second person at the hub must approve it, and then every site.
+    """Propose a joint run at the hub, for approval by a second person there and then by every site.
 
     Args:
         alliance: The alliance, as stored at the hub.
         mode: A :class:`JointRun.Mode`.
         sites: Names of the participating sites; by default all that have joined.
-        **fields: As in `run_propose`, including ``method``; the private dataset is at the sites.
+        **fields: As in `run_propose`, including ``method`` but without the private dataset, because records stay at the
+            sites.
 
     Raises:
         ValidationError: Errors by field.
@@ -105,14 +106,14 @@ def joint_run_take(
     acting_user: AbstractBaseUser,
     test_dataset: Dataset | None = None,
 ) -> Run:
-    """Take up a run proposed by the hub as a draft of this site, which another operator must approve with a share.
+    """Create a draft of a run that the hub has proposed, which another operator of this site approves with a share.
 
     Args:
         alliance: The alliance, as stored at the site.
         number: The run's number at the hub.
 
     Raises:
-        ValidationError: There is no such proposal, it was already taken up, the hub has not signed it, or the public
+        ValidationError: There is no such proposal, it was already accepted, the hub has not signed it, or the public
             points cannot be fetched.
     """
     proposal = _proposal_open(alliance, number)
@@ -149,7 +150,7 @@ def joint_run_take(
 
 
 def _proposal_open(alliance: Alliance, number: str) -> dict[str, Any]:
-    """Return a hub's proposal that can still be taken up. Raises ValidationError."""
+    """Return a hub's proposal that can still be accepted. Raises ValidationError."""
     proposal = alliance.proposals.get(number)
     if proposal is None or proposal.get("declined") or alliance.left_at is not None:
         raise ValidationError(_("The hub does not have this proposal, or this study has already accepted it."))
@@ -161,7 +162,7 @@ def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractB
     """Decline a run proposed by the hub, and notify the hub, which ends the run. Declining again has no effect.
 
     Raises:
-        ValidationError: There is no such proposal, or it was taken up, in which case the run must be cancelled instead.
+        ValidationError: There is no such proposal, or it was accepted, in which case cancel the run instead.
     """
     held = Alliance.objects.select_for_update().get(pk=alliance.pk)
     if number not in held.proposals or held.left_at is not None:
@@ -176,7 +177,8 @@ def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractB
 def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) -> None:
     """End the open question of a run at its hub, and ask the remaining sites a new question.
 
-    If all sites had endorsed the question, their people remain charged for it. If too few sites are left, the run ends.
+    If all sites had endorsed the ended question, their people remain charged for it. If too few sites are left, the run
+    ends.
 
     Args:
         run: The run at the hub.
@@ -321,7 +323,7 @@ def _version_record(
 def hub_models_publish() -> None:
     """Publish, at this installation's sites, versions that hubs published after the runs had finished.
 
-    If a hub is unreachable or has sent an invalid message, it is asked again next time.
+    If a hub is unreachable or has sent an invalid message, the next call asks it again.
     """
     finished = JointRun.objects.filter(run__status=Run.Status.FINISHED, run__alliance__left_at=None)
     for joint in finished.exclude(run__alliance__own_name="").exclude(model={}).select_related("run__alliance__study"):

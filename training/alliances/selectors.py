@@ -13,9 +13,9 @@ from training.models import Alliance, JointRun, Run
 
 @dataclass(frozen=True)
 class Participant:
-    """Site of an alliance for display on a page; times are None if they are unknown on this side.
+    """Site of an alliance, for display on a page; times are None if this installation does not know them.
 
-    At the hub, ``waits`` means that the site has joined but has not confirmed a new key yet.
+    At the hub, ``waits`` means that the site has joined but has yet to confirm a new key.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Participant:
 
 
 def participant_rows(alliance: Alliance) -> list[Participant]:
-    """Return the sites of an alliance, with the data available on this side."""
+    """Return the sites of an alliance, with the data that this installation has."""
     if alliance.is_hub:
         return [
             Participant(
@@ -75,7 +75,7 @@ class AwaitedSite:
 
 
 def pending_sites(run: Run) -> list[AwaitedSite]:
-    """Return the sites that the open question of a joint run is waiting for, as far as this side knows."""
+    """Return the sites that the open question of a joint run is waiting for, as far as this installation knows."""
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
     question = None if joint is None or run.has_ended else joint.questions.filter(closed_at=None).first()
     if joint is None or run.alliance is None or question is None or (question.is_endorsed and not run.alliance.is_hub):
@@ -89,7 +89,7 @@ def pending_sites(run: Run) -> list[AwaitedSite]:
 
 @dataclass(frozen=True)
 class RemainingSites:
-    """Sites that a run would still ask without a certain site, and the number of sites it needs."""
+    """Sites that a run would still ask if one site were excluded, and the number of sites that it needs."""
 
     names: list[str]
     least: int
@@ -100,7 +100,7 @@ class RemainingSites:
 
 
 def remaining_sites(run: Run, name: str) -> RemainingSites:
-    """Return the sites that a joint run would still ask without the given one."""
+    """Return the sites that a joint run would still ask if the named one were excluded."""
     alliance = run.alliance
     assert alliance is not None, "a run across sites"
     names = [each for each in run.joint.participants if each != name]

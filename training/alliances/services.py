@@ -1,7 +1,7 @@
 """Commands to found and sign an alliance at the hub, and to join and leave it at sites.
 
-A site can join only if its consent form describes exactly this alliance. So its ethics committee and a second person
-decide about an alliance in the same way as about a consent form.
+A site can join only if its consent form describes exactly this alliance. Its ethics committee and a second person
+therefore decide about an alliance in the same way as about a consent form.
 """
 
 import json
@@ -41,7 +41,7 @@ from training.services.runs import run_cancel
 
 logger = logging.getLogger(__name__)
 
-#: Parts of a schema that describe files and may differ between sites.
+#: Fields of a schema that describe file formats and may differ between sites.
 _OF_FILES = ("delimiter", "header", "comment", "decimal", "one_record")
 #: How long a site tries to notify its hub that it has left.
 _PARTING = timedelta(days=30)
@@ -117,7 +117,7 @@ def code_owner(alliance: Alliance, code: str) -> AllianceSite:
 
 @transaction.atomic
 def site_register(*, alliance: Alliance, code: str, key: str) -> AllianceSite:
-    """Store the public key of a site that has sent its code; sending the same key again has no effect.
+    """Store a site's public key, which the site has sent with its code; sending the same key again has no effect.
 
     A key that would replace another one is pending until an operator of the hub confirms it.
 
@@ -254,7 +254,7 @@ def alliance_connect(
 
 
 def schema_differences(alliance: Alliance) -> list[Sentence]:
-    """Return messages about differences between the alliance's schema and the private dataset of this study."""
+    """Return messages about differences between the alliance's schema and this study's private dataset."""
     datasets = private_datasets(alliance.study)
     if not datasets:
         return [Sentence(gettext_noop("This study has no private dataset yet. Import one."))]
@@ -398,9 +398,9 @@ def proposal_document(alliance: Alliance, number: str) -> dict[str, Any]:
 def alliances_contact() -> None:
     """Ask the hubs of all alliances of this installation for news, and wake the runs that are waiting for news.
 
-    A hub that does not answer does not delay the others; its alliance shows the reason and how long this has lasted. A
-    hub that a run has just asked is skipped. After this site has left an alliance, its hub is asked until it has been
-    notified, but for at most a month.
+    A hub that does not answer does not delay the others; the page of its alliance shows the reason and for how long it
+    has not answered. A hub that a run has just asked is skipped. After this site has left an alliance, it tries to
+    notify the hub for at most a month.
     """
     now = timezone.now()
     heard = now - timedelta(seconds=settings.SITES_INTERVAL / 2)

@@ -1,12 +1,12 @@
-"""Signed requests from a site to its hub, sent over TLS through the environment's proxy, and their keys.
+"""Signed requests from a site to its hub, sent over TLS through the proxy set in the environment, and their keys.
 
 Each request contains the name of the site, the time, and a signature over method, path, time and body. The hub refuses
 times that differ by more than `CLOCK_SKEW`; repeating a request within that time has no further effect.
 
 Hub and sites have one signing identity in each alliance, and one agreement key for each run. The identity is derived
-from the installation's secret key, so no database backup contains it. A different secret key means a different
-identity, so after a change of `SECRET_KEY` the old one must remain among the fallbacks. A run's agreement key is a file
-in private storage that backups omit, because no database row refers to it. So a restored database cannot answer a
+from the installation's secret key, so no database backup contains it. A different secret key results in a different
+identity, so after changing `SECRET_KEY` keep the old key among the fallbacks. A run's agreement key is a file in
+private storage that backups omit, because no database row refers to it. A restored database therefore cannot answer a
 question of the run a second time.
 """
 
@@ -53,7 +53,7 @@ _MOST = 256 * 2**20
 _PROBLEM = 4096
 
 
-#: Length in seconds of the first pause after a failed request.
+#: First pause after a failed request, in seconds.
 _LEAST_PAUSE = 1.0
 #: Pauses by hub URL and method, because a hub with a full disk still sends news but accepts no answers.
 _pauses: defaultdict[tuple[str, str], Backoff] = defaultdict(
@@ -153,7 +153,7 @@ class Hub:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until a program may ask again after this process's requests have failed; people need not wait."""
+        """Seconds until a program may ask again after failed requests of this process. People do not have to wait."""
         return max(self._pause(method).seconds_left for method in ("GET", "POST", "PUT"))
 
     def _pause(self, method: str) -> Backoff:
@@ -242,11 +242,12 @@ _PURPOSE = "ipate: identity in an alliance"
 
 
 def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
-    """Return the signing key of this side of an alliance.
+    """Return this installation's signing key in an alliance.
 
     Args:
         alliance: The alliance, as stored on this side.
-        public: The public key that the other side has; empty for the key derived from the current secret key.
+        public: The public key that the hub or the sites have stored; empty for the key derived from the current secret
+            key.
 
     Raises:
         Refused: The key was derived from a secret key that the installation no longer has.
@@ -274,7 +275,7 @@ def known_identity(alliance: Alliance) -> Ed25519PrivateKey:
 
 
 def identities(alliance: Alliance) -> Iterator[Ed25519PrivateKey]:
-    """Yield the keys that a site may have at its hub: the recorded key, and the current key, which may replace it."""
+    """Yield the keys with which a site may be known to its hub: the recorded key, and the current one replacing it."""
     today = identity(alliance)
     try:
         known = known_identity(alliance)

@@ -1,10 +1,11 @@
-"""Asking every holder in batches. Each batch commits its release and charges atomically.
+"""Batches that ask every holder. Each batch commits its release and charges atomically.
 
 A batch is asked in shards of holders, by any number of workers. All shards of a batch belong to one attempt: a file
 with the participants and the remaining budget of each account. People who leave or lower their level before the commit
 are removed, and their shard is asked again. The noise drawn for the discarded batch is never seen by anyone.
 
-All planned questions are asked. When a run ends never depends on accounts or answers (condition 1 of the guarantee).
+All planned questions are asked: accounts and answers never affect when a run ends (condition 1 in
+docs/gaussian-accounts.md).
 """
 
 import logging
@@ -72,7 +73,7 @@ class Asking:
         return True
 
     def step(self, run: Run) -> bool:
-        """Advance the asking by one step; return True if the next step can follow immediately."""
+        """Advance the run by one step; return True if the next step can follow immediately."""
         current = run.rounds.last()
         if current is not None and not self.questions.is_over(current):
             return self._batch(run, current)
@@ -137,7 +138,7 @@ class Asking:
         return True
 
     def _batch_begin(self, held: Run, size: int) -> bool:
-        """Record who is asked, with their remaining budgets, and divide them into shards of about ``size`` holders."""
+        """Record the holders to be asked and their remaining budgets, and divide them into shards of about ``size``."""
         if not held.shards.exists():
             questions.attempt_write(held, self.questions.people(held))
             shards_cut(held, size)
@@ -214,7 +215,7 @@ def released_of(run: Run, question: Question, release: PartRelease, bounds: Sequ
 
 
 def charges_of_answers(people: People, answers: list[Arrays], groups: Sequence[float] | None) -> Charges:
-    """Return everyone's charges in μ²: from the answers of the people asked or, by group, from ``groups``.
+    """Return everyone's charges in μ²: as computed in their answers or, if given, the charges of their ``groups``.
 
     A group is a budget of the plan or, if the release has charging classes, a charging class.
     """
@@ -274,7 +275,7 @@ def are_shards_done(run: Run) -> bool:
 
 
 def shards_renew(run: Run, numbers: Collection[int]) -> None:
-    """Replace the rows of shards that must be asked again, so that workers still busy with old rows write nothing."""
+    """Replace the rows of shards that must be asked again, so that workers still processing old rows write nothing."""
     old = run.shards.filter(number__in=numbers)
     files = [artifact for artifact in old.values_list("artifact", flat=True) if artifact]
     old.delete()
@@ -296,7 +297,7 @@ def shard_ask(shard: Shard, questions: Questions) -> bool:
 
 
 def _answer(shard: Shard, questions: Questions) -> Arrays:
-    run, number = shard.run, shard.run.shards.count() or 1  # none if the batch is over without answers
+    run, number = shard.run, shard.run.shards.count() or 1  # none if the batch ended without answers
     opened_round = round_under_way(run)
     question = questions.question(opened_round)
     attempt = attempt_load(run.assignment)

@@ -1,8 +1,8 @@
-"""Promises on which a plan is based, and the most that a run may charge for each of them. Everything is public.
+"""Promises on which a plan is based, and the most that a run may charge for each of them. All of it is public.
 
-A rehearsal study asks no holders and promises nothing. Each of its runs sets each level's ε and share of owners, and
-the run's seed assigns the owners. Its vote is one computation without a ledger, with the papers' data-dependent
-accounting (:func:`learning.mechanisms.pate.simulate_vote`).
+A rehearsal study asks no holders and promises nothing. Each of its runs defines the ε of each level and the share of
+owners at that level, and the run's seed assigns the owners. Its vote is one computation without a ledger, with the
+papers' data-dependent accounting (:func:`learning.mechanisms.pate.simulate_vote`).
 """
 
 import math
@@ -27,7 +27,7 @@ from training.models import AllianceSite, JointRun, Run
 #: Part of its share that a run never plans to use, to allow for rounding of sums.
 RESERVE = 1e-9
 
-#: Maximum of δ times the head counts' number of people; see "How large δ may be" in docs/gaussian-accounts.md.
+#: Maximum of δ times the number of people in the head counts; see "How large δ may be" in docs/gaussian-accounts.md.
 MOST_DELTA = 1.0
 
 
@@ -54,7 +54,7 @@ class Budget:
 
 
 def planned_promises(run: Run) -> list[PlannedPromise]:
-    """Return all promises with their public or noisy numbers of holders, each as a separate group, strictest first.
+    """Return all promises with their public or noisy numbers of holders, each as a separate group, smallest ε first.
 
     Raises PlanError if policy, head counts or shares are missing, or δ is too large for this number of people.
     """
@@ -122,7 +122,7 @@ def sites_of(run: Run) -> int:
 
 
 def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
-    """Return the same values for the people of all participating sites, from the sites' released head counts."""
+    """Return the values of `_counted` for the people of all participating sites, from their released head counts."""
     found: dict[tuple[float, str], int] = {}
     for site in _sites_of(run):
         if not site.head_counts:

@@ -106,7 +106,7 @@ def batch_commit(
 def batch_faults(
     question: Question, batch: Batch, release: Release, bounds: Sequence[float] | None, most: float = 0.0
 ) -> Iterator[str]:
-    """Yield messages about differences between a batch, its round's question, and its release in the register.
+    """Yield messages about differences between a batch, the question of its round, and its release in the register.
 
     ``bounds`` are the most that anyone in each of the plan's budgets could have been charged, in μ²; None if an earlier
     batch has charged them. ``most`` is the largest charge of a charging class, if there are any.
@@ -121,7 +121,7 @@ def batch_faults(
     space = opened_round.representation
     if question.fitted is not None:
         space = question.fitted.representation.sentence().to_json()
-    # Later versions may describe the space in other words; the digest above covers the space itself.
+    # Other versions of iPATE may describe the space in other words; the digest above covers the space itself.
     asked = (question.size, question.sigma, _values(space))
     if (opened_round.size, opened_round.sigma, _values(opened_round.representation)) != asked:
         yield f"{who}: the description of its round differs from the question."
@@ -135,9 +135,9 @@ def batch_faults(
 
 
 def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[float], most: float = 0.0) -> bool:
-    """Return whether each promise's public charge is its bound, or the rest of the run's share if that is less.
+    """Return whether each promise's public charge is its bound, or what is left of the run's share if that is less.
 
-    If a later policy has made promises smaller, the whole share counts as used.
+    If a later policy has reduced promises, the whole share counts as used.
     """
     earlier = Release.objects.filter(run=run.pk, batch__lt=batch.index).values_list("content", flat=True)
     bounded = zip(run.plan["budgets"], release.content["charges"], bounds, strict=True)
@@ -174,11 +174,11 @@ WAITS = gettext_noop("Waiting until another run of this study has used its share
 
 @contextmanager
 def spending(run: Run, status: str) -> Iterator[Run | None]:
-    """Open a transaction under the study's lock; a run may charge people only within this block.
+    """Open a transaction under the study's lock. A run may charge people only within this block.
 
     Yields:
-        The run, read again and locked; None if its ``status`` has changed, or if the database was restored and nothing
-        may be spent yet, which is then the run's message.
+        The run, read again and locked. None if its ``status`` has changed, or if the database was restored and nothing
+        may be spent yet, in which case the run's message says so.
     """
     with transaction.atomic():
         study_lock(run.study_id)
@@ -198,12 +198,12 @@ def message_set(run: Run, message: str) -> None:
 
 
 def spending_may_begin(run: Run) -> bool:
-    """Return whether it is a run's turn to read accounts and spend. A study's runs take turns in a public order.
+    """Return whether a run may now read accounts and spend. A study's runs do so one after another, in a public order.
 
-    The share of its cap that an account may use depends on earlier runs. So the order is fixed before any account is
-    read: it is the order of approvals, no matter how long planning takes or what happens while people are prepared or
-    asked. Joint runs take their turn once all sites have approved, before other runs and in the same order everywhere.
-    Rehearsals charge no one, so they do not wait.
+    The share of its cap that an account may use depends on earlier runs, so the order is fixed before any account is
+    read. It is the order of approvals, no matter how long a run's planning, preparation or questions take. Joint runs
+    begin once all sites have approved, before other runs and in the same order everywhere. Rehearsals charge no one, so
+    they do not wait.
     """
     if run.rehearsal:
         return True
@@ -215,14 +215,14 @@ def spending_may_begin(run: Run) -> bool:
 
 
 def _turn(run: Run) -> tuple[bool, str, datetime, UUID]:
-    """Return a run's sort key in the order defined by :func:`spending_may_begin`."""
+    """Return a run's key for sorting in the order that :func:`spending_may_begin` defines."""
     assert run.approved_at is not None, "a run that waits for its turn was approved"
     number = run.joint.document.number if run.alliance_id else ""
     return not number, number, run.approved_at, run.pk
 
 
 def spending_begin(run: Run, *, at: datetime | None = None) -> None:
-    """Let a run that is locked by :func:`spending` start to spend its share, based on the consents valid at ``at``."""
+    """Let a run locked by :func:`spending` start to spend its share, based on the consents valid at ``at``."""
     if not run.rehearsal:
         share_open(study=run.study, subject=run.pk)
     now = timezone.now()
@@ -233,7 +233,7 @@ def spending_begin(run: Run, *, at: datetime | None = None) -> None:
 
 
 def spending_end(run: Run, reason: str, **also: Any) -> None:
-    """Move a run that is locked by :func:`spending` to status LEARNING, and let the study's next run spend.
+    """Move a run locked by :func:`spending` to status LEARNING, and let the study's next run spend.
 
     Args:
         run: A run that has asked all its questions, or cannot continue asking.
@@ -256,7 +256,7 @@ def waiting_runs_wake(run: Run) -> None:
 def notify_charged(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()) -> None:
     """Notify subscribers how much of the run's share each group will have used after ``costs`` are charged.
 
-    If a group cannot pay for the next query, its whole share counts as used, because it cannot use the rest.
+    If a group cannot pay for the next query, its whole share counts as used, because what is left cannot be used.
     """
     allowed = [budget.allowed for budget in budgets_from_json(run.plan)]
     if run.rehearsal or not all(allowed):

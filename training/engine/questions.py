@@ -1,6 +1,6 @@
-"""Protocol between the engine and a method: a run's questions to all holders, in rounds, and its participants.
+"""Interface between the engine and a method: a run's questions to all holders, in rounds, and its participants.
 
-The participants of a batch and their remaining budgets are recorded once for all its shards (an *attempt*), and checked
+The participants of a batch and their remaining budgets are recorded in an *attempt*, once for all shards, and checked
 again at the commit.
 """
 
@@ -39,7 +39,7 @@ def attempt_write(run: Run, people: People) -> None:
 
 
 def attempt_files(run: Run) -> set[str]:
-    """Return the files that list who was asked in batches of a run and in its site's answers."""
+    """Return the files that list who was asked, for the batches of a run and for its answers at a site."""
     answered = JointQuestion.objects.filter(joint__run=run.pk).exclude(attempt="")
     return {*run.batches.values_list("attempt", flat=True), *answered.values_list("attempt", flat=True)}
 
@@ -56,13 +56,14 @@ def participants(run: Run) -> People:
     if run.rehearsal:
         holders, epsilons = rehearsal_holders(run)
         spent = np.zeros(len(holders))
-        if run.assignment:  # written for the previous batch; participants of a rehearsal never change
+        if run.assignment:  # written for the previous batch; a rehearsal's participants never change
             spent = arrays_load(run.assignment, "spent")["spent"]
         caps = caps_of(epsilons, run.study.delta)
         return People(holders, caps, run.share * until * caps * (1 - RESERVE), spent)
     owners = owners_of(run.private_dataset)
     snapshot = consent_snapshot(run.study).of(owners)
-    # Budget left over from a holder's earlier shares and rounds is available now (condition 2).
+    # Budget left over from a holder's earlier shares and rounds is available now (condition 2 in
+    # docs/gaussian-accounts.md).
     fraction = share_open(study=run.study, subject=run.pk) - run.share * (1 - until)
     caps = caps_of(snapshot.epsilons, run.study.delta)
     limits = np.minimum(fraction * caps, ceiling_limits(run.study, snapshot.holders, subject=run.pk)) * (1 - RESERVE)
@@ -72,8 +73,8 @@ def participants(run: Run) -> People:
 def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray | None:
     """Remove people who are missing from ``people_now`` or now have a lower limit, and update the other accounts.
 
-    Call this under the study's lock, before anyone can see the drawn noise. This ensures that no one has seen discarded
-    results, and that discarding them depends only on consents and charges.
+    Call this under the study's lock and before anyone can see the noisy result. No one then sees a discarded result,
+    and whether it is discarded depends only on consents and charges.
 
     Returns:
         Ids of the people whose entries changed and whose shards must be asked again; None if nothing changed.
@@ -91,7 +92,7 @@ def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray |
     changed = gone | (spent != attempt.spent)
     if not changed.any():
         return None
-    # Each holder is treated independently of the others: no person is added and no limit is raised because another
+    # Each holder is treated independently of the others: no one is added, and no limit is raised, because another
     # person left or was charged. People who only lowered their level are asked again from the next batch on.
     attempt_write(run, replace(attempt, spent=spent).of(~gone))
     return attempt.holders[changed]
@@ -119,7 +120,7 @@ def released_name(run: Run, index: int) -> str:
 
 
 def released_tidy(run: Run) -> None:
-    """Delete files of failed commits, which were drawn but never released, so no one has seen them."""
+    """Delete files of failed commits. No one has seen their content, because it was never released."""
     named, start = set(run.batches.values_list("released", flat=True)), f"{rounds_folder(run)}/{_BATCH}"
     drawn = (name for name in arrays_list(rounds_folder(run)) if name.startswith(start))
     arrays_delete(*(name for name in drawn if name not in named))
@@ -129,12 +130,12 @@ def released_tidy(run: Run) -> None:
 class Released:
     """Release of a batch: ``size`` queries or steps, ``labels`` that were answered, and ``queries`` to be saved.
 
-    ``reinforced`` is the number of queries that keep a student's own label at no cost. ``most`` is the largest charge
+    ``reinforced`` is the number of queries that keep the student's own label at no cost. ``most`` is the largest charge
     of a charging class, given if it can be larger than the increase of its budget's maximum.
 
     ``artifact`` is the file with all data that does not belong to a single query. ``content`` is the register's
     description of the release. ``bounds`` are the largest possible charges in each of the plan's budgets, as public
-    numbers in μ². The budgets in ``exhausted`` cannot pay for the next query.
+    numbers in μ². ``exhausted`` lists the budgets that cannot pay for the next query.
     """
 
     size: int
@@ -149,7 +150,7 @@ class Released:
 
 
 class Questions(ABC):
-    """A method's questions to all holders.
+    """Questions of a method to all holders.
 
     Attributes:
         shard: approximate number of holders in a shard, based on the public head counts. None if a batch is asked and
@@ -164,7 +165,7 @@ class Questions(ABC):
 
     @abstractmethod
     def round_open(self, run: Run) -> Round:
-        """Return the next round, unsaved but with its file written. Reads no private data."""
+        """Return the next round, not yet saved, after writing its file. Reads no private data."""
 
     @abstractmethod
     def question(self, opened_round: Round) -> Question:
@@ -183,7 +184,7 @@ class Questions(ABC):
         return self.shard
 
     def precompute(self, run: Run) -> None:
-        """Compute slow results and cache them before the study is locked, starting with the question."""
+        """Compute and cache slow results, starting with the question, before the study is locked."""
         self.question(round_under_way(run))
 
     def is_over(self, opened_round: Round) -> bool:
@@ -202,7 +203,7 @@ class Questions(ABC):
         return records_of(run, fitted, people.holders, cache)
 
     def spent(self, run: Run) -> list[float | None]:
-        """Return the most that anyone with each promise was charged in total, in μ²; None without protection."""
+        """Return the most that anyone with each promise was charged in total, in μ², or None without protection."""
         return run.spent
 
     def rehearsed(self, run: Run) -> dict[str, Any]:

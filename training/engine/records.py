@@ -1,8 +1,8 @@
-"""Workers' access to records: private rows, public points, and the space that represents them.
+"""Access to records for workers: private rows, public points, and the space in which they are represented.
 
 In the file of a private dataset, each person's rows are encrypted with a separate key (AES-256-GCM), array by array.
-Only the owner id of each row is not encrypted. The keys are kept elsewhere (`common.keyrings`), in a ring named after
-the dataset's first file. The ring keeps its name when the rows are stored in a file with another name.
+Only the owner id of each row is not encrypted. The keys are kept separately (`common.keyrings`), in a ring named after
+the dataset's first file. The ring keeps this name when the rows are stored again under another name.
 """
 
 import hashlib
@@ -60,13 +60,13 @@ def ring_of(artifact: str) -> str:
 
 
 def records_load(dataset: Dataset, *keys: str, holders: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """Return a dataset's arrays, optionally only ``keys``; if it is private, optionally only the rows of ``holders``.
+    """Return a dataset's arrays, or only ``keys``; for a private dataset, optionally only the rows of ``holders``.
 
     Rows of people whose records were erased are omitted even if the file still holds them, because their keys have been
     destroyed.
 
     If someone's records are erased between reading the database row and opening its file, the row refers to a new file,
-    which is opened instead. Callers do not notice this.
+    which is opened instead.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -106,10 +106,10 @@ def records_store(
     """Store a dataset's arrays under a new name; return the name and the digest.
 
     Args:
-        arrays: The arrays. If ``holder`` (N,) is among them, the rows of the other arrays are encrypted, a small part
-            at a time; otherwise all arrays are stored unencrypted.
-        artifact: Name of a dataset's first file, if it is already chosen.
-        before: Name of the dataset's current file, whose keys are used again.
+        arrays: The arrays. If they include ``holder`` (N,), the rows of the other arrays are encrypted, a small part at
+            a time; otherwise all arrays are stored unencrypted.
+        artifact: Name of the dataset's first file, if it has already been chosen.
+        before: Name of the dataset's current file, whose keys are reused.
         stays: Whether each owned row is kept, (N,); by default all are.
 
     Raises:
@@ -225,7 +225,7 @@ def records_key(encoder: str) -> str:
 
 
 def encoder_of(run: Run) -> Encoder | None:
-    """Return the run's encoder; if several have the same file, prefer one that is not withdrawn, otherwise the last."""
+    """Return the run's encoder. If several have the same file, prefer one that is not withdrawn, then the latest."""
     encoders = Encoder.objects.filter(study=run.study_id, digest=run.encoder) if run.encoder else Encoder.objects.none()
     return encoders.order_by(F("withdrawn_at").desc(nulls_first=True)).first()
 
@@ -260,10 +260,10 @@ def rows_encode(run: Run, rows: np.ndarray) -> np.ndarray:
 
 
 def records_of(run: Run, fitted: FittedRepresentation | None, holders: np.ndarray, cache: str = "") -> Records:
-    """Return records of ``holders`` (H,), given by ascending ids, as coordinates of a representation or unchanged.
+    """Return records of ``holders`` (H,) (ascending ids), as coordinates if a representation is given.
 
-    Coordinates are computed once per round and shard, and cached in the file ``cache`` if it is given. The file covers
-    only participants: it is recomputed if any are missing, and rewritten if it contains anyone else.
+    Coordinates are computed once per round and shard, and cached in the file ``cache`` if it is given. The file is
+    recomputed if it lacks participants, and rewritten if it contains anyone else.
     """
     x, classes, owners = _coordinates(run, fitted, holders, cache)
     return Records(x, classes, np.searchsorted(holders, owners))
@@ -317,7 +317,7 @@ class Space:
 
 
 def space_first(public_dataset: Dataset, choices: HolderChoices) -> Space:
-    """Return the space of the first round. Raises ValueError if the representation does not suit the points."""
+    """Return the space of the first round. Raises ValueError if the representation cannot represent the points."""
     points = points_of(public_dataset, choices.encoder)
     chosen = choices.space(points)
     return _space(public_dataset.artifact, choices.encoder, chosen.name, json.dumps(chosen.parameters()))
@@ -353,7 +353,7 @@ def _space(artifact: str, encoder: str, name: str, parameters: str) -> Space:
 
 
 def _kept_or_fitted(chosen: Representation, points: np.ndarray, described: str) -> FittedRepresentation:
-    """Return the representation, fitted only once for planning and running because fitting takes a long time."""
+    """Return the fitted representation, cached for planning and running because fitting takes a long time."""
     name = f"spaces/{hashlib.sha256(described.encode()).hexdigest()[:32]}.npz"
     with suppress(FileNotFoundError):
         return representation_load(arrays_load(name)["representation"].tobytes())

@@ -1,8 +1,9 @@
 """Scheduling: choosing the work that a free worker does next.
 
 A broker message refers to one work item; the database shows which other work is waiting. Plans come first, because a
-person is waiting for each. Otherwise the study whose runs occupy the fewest processes is next, then the one that has
-recently used the least worker time. Within a study, earlier approvals come first, and training students comes last.
+person is waiting for each. After plans, the study whose runs occupy the fewest processes comes first or, if several do,
+the one that has recently used the least worker time. Within a study, earlier approvals come first, and training
+students comes last.
 
 Long work that can resume later at no cost yields after `TIME_SLICE` seconds if other work is due.
 """
@@ -43,7 +44,7 @@ class WorkYielded(Exception):
 
 @dataclass(frozen=True)
 class WorkItem:
-    """Unit of work for one task: the ``task`` of :mod:`training.tasks`, the row's key, and what sets its priority."""
+    """Unit of work: the ``task`` of :mod:`training.tasks`, the row's key, and the values that set its priority."""
 
     task: str
     pk: UUID | int
@@ -74,7 +75,7 @@ def work_item_of(task: str, pk: Any) -> WorkItem | None:
 
 
 def work_items_due(named: WorkItem) -> list[WorkItem]:
-    """Return the waiting work in order, one item per run, including ``named``."""
+    """Return the waiting work in order of priority, one item per run, including ``named``."""
     return _ordered(named, worker_times(), [run for _claim, run in claims()])
 
 
@@ -168,7 +169,7 @@ def should_yield() -> bool:
     had, held = worker_times(), [run for _claim, run in claims()]
     had[mine.study] += lasted
     if mine.run in held:
-        held.remove(mine.run)  # the calling work's own claim
+        held.remove(mine.run)  # the caller's own claim
     return _ordered(mine, had, held)[0] != mine
 
 

@@ -17,20 +17,20 @@ from training.models import Run
 _MODELS: tuple[ModelMethod, ...] = (Neighbours(), Pate(), Sgd(), SgdSampled())
 _TABLES: tuple[TableMethod, ...] = (CountsMethod(), SynthesisMethod(), DeniabilityMethod())
 IMPLEMENTED: tuple[RunMethod, ...] = (*_MODELS, *_TABLES)
-"""All methods; a variant that has nothing in common with the method's other variants is a separate class."""
+"""All methods. A variant that has nothing in common with the others of its method is a separate class."""
 METHODS: dict[str, RunMethod] = {}
-"""Methods by name; if there are several classes, the class used for a proposal without a variant."""
+"""Methods by name. If a name has several classes, this is the one for proposals without a variant."""
 for _method in IMPLEMENTED:
     METHODS.setdefault(_method.name, _method)
 
 
 def method_by(name: str, variant: str) -> RunMethod:
-    """Return the method with this name and variant, or else the method with this name and no special variant."""
+    """Return the method with this name and variant, or else the default method with this name."""
     return next((method for method in IMPLEMENTED if method.name == name and variant in method.variants), METHODS[name])
 
 
 def method_of(run: Run) -> RunMethod:
-    """Return a run's method; for joint runs, wrapped with the steps of a hub or a site."""
+    """Return a run's method. For a joint run, it is wrapped with the steps of the hub or site."""
     method = method_by(run.method, run.variant)
     return method if run.alliance is None else joint_method(method, is_hub=run.alliance.is_hub)  # type: ignore[arg-type]
 

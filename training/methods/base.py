@@ -1,6 +1,6 @@
-"""Protocol between learning methods and services, and the common part of methods that ask every holder.
+"""Interface between learning methods and services, and the common part of methods that ask every holder.
 
-Only the modules of methods distinguish between methods.
+Code outside the modules of methods does not depend on which method a run uses.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ Wrong = Callable[[str, object], None]
 """Callback that reports an error in a proposal: ``wrong(field, message)``."""
 
 Tile = tuple[str, int, Sentence | None]
-"""Label, number so far, and unit of the number, in English, marked for translation."""
+"""Label, number so far, and unit. The texts are in English, marked for translation."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Amount:
 UNITS = ("labels", "steps", "cells", "rows")
 
 Step = Callable[[Run], bool]
-"""Function that advances a run: True if the next step can follow immediately, False if the run must wait."""
+"""Function that advances a run. It returns True if the next step can follow immediately, False if the run must wait."""
 
 
 class ResultTable(Protocol):
@@ -111,12 +111,14 @@ class RunMethod(Protocol):
         steps: the step for each status of a run, from its approval until everything is released.
         release_kind: the kind of its batches' releases, unless `kind_of` returns another one.
         charges_ahead: whether a run is fully charged before it releases anything.
-        charges_promises_of_approval: whether charges are based on the promises at a run's approval until its end.
+        charges_promises_of_approval: whether charges are based on the promises at a run's approval, even if promises
+            change later.
         releases_labels: whether its batches are public points with labels, one query each.
         batch_size: default number of queries or steps that are released together.
-        charged: explanation of what its runs charge people; in English, marked for translation, like all texts here.
-        curves_help: explanation of the chart of its curves; empty if it has none.
-        batch_label: name of a batch's number on pages; empty if everything is one batch.
+        charged: explanation of what its runs charge people. Like all texts of this class, it is in English, marked for
+            translation.
+        curves_help: explanation of the chart of `curves`; empty if there is none.
+        batch_label: label of the batch number on pages; empty if everything is one batch.
     """
 
     name: str
@@ -167,7 +169,7 @@ class RunMethod(Protocol):
         ...
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> MethodPlan:
-        """Plan a run, whether or not it is saved, with the counted promises or with the given ones.
+        """Plan a run, saved or not, for ``promises`` or, by default, for those in the study's head counts.
 
         Raises PlanError, whose message says what to do.
         """
@@ -186,7 +188,7 @@ class RunMethod(Protocol):
         ...
 
     def mechanism(self, run: Run) -> dict[str, Any]:
-        """Return the mechanism behind the releases, for the model card; ``name`` identifies it."""
+        """Return a description of the mechanism for the model card; ``name`` identifies the mechanism."""
         ...
 
     def stages(self, run: Run) -> list[RunStage]:
@@ -198,7 +200,7 @@ class RunMethod(Protocol):
         ...
 
     def leads(self, run: Run) -> list[list[float]]:
-        """Return how each round's labels are distributed across classes of leads; empty if no counts are released."""
+        """Return each round's shares of labels by lead of the largest count; empty if no counts are released."""
         ...
 
     def kind_of(self, batch: Batch) -> str:
@@ -266,7 +268,7 @@ class EngineMethod(ABC):
     def joined(
         self, run: Run, hub_plan: Mapping[str, Any], promises: list[PlannedPromise], share: float
     ) -> tuple[list[PlannedPromise], Sequence[Any]]:
-        """Return promises and budgets of a site's own people under the hub's plan. Raises PlanError."""
+        """Return the promises and budgets of a site's own people under the hub's plan. Raises PlanError."""
         return promises, budgets_of(run, promises, share)
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:

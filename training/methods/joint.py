@@ -34,7 +34,7 @@ class SitePlan(MethodPlan):
     document: Mapping[str, Any]
 
     def details(self) -> dict[str, Any]:
-        """Return the hub's plan without the parts about its people."""
+        """Return the hub's plan without the parts about people, which belong to the site."""
         return {name: value for name, value in self.document.items() if name not in _OWN}
 
 
@@ -43,7 +43,7 @@ _OWN = ("promises", "budgets", "forecasts", "notes")
 
 
 class JointMethod:
-    """A method in a joint run; everything not defined here comes from the wrapped method."""
+    """Method in a joint run. Everything that this class does not define comes from the wrapped method."""
 
     def __init__(self, method: EngineMethod, *, is_hub: bool) -> None:
         self._method, self._is_hub = method, is_hub
@@ -93,7 +93,7 @@ class JointMethod:
         return SitePlan(own, budgets, (), notes, document)
 
     def _hub_plan(self, run: Run, share: float, promises: list[PlannedPromise]) -> MethodPlan:
-        """Return the plan for a single study; its forecast accounts for the noise in a total across all sites."""
+        """Return the plan for a single study, with a forecast that accounts for the noise in totals across all sites."""
         plan = self._method.plan(run, share, promises)  # type: ignore[attr-defined]
         factor = planned_noise_factor(run)
         if self._method.forecast_by_people:
@@ -107,7 +107,7 @@ class JointMethod:
             yield f"run {run.pk}, batch {batch.index}: does not belong to a round of its run."
             return
         question = self.asking.questions.question(batch.round)
-        # At a site, people were charged for their answers before there was a total.
+        # At a site, people were charged when they answered, before there was a total.
         bounds = self._method.bounds(question, batch) if self._is_hub else None
         yield from batch_faults(question, batch, release, bounds)
         yield from self._method.kept_faults(batch, release, question)
@@ -125,7 +125,7 @@ class JointMethod:
 
 
 class NoJointMethod(JointMethod):
-    """A method that cannot be used in joint runs; such proposals are refused."""
+    """Method that cannot be used in joint runs; proposals of such runs are refused."""
 
     def check(self, run: Run, wrong: Wrong) -> None:
         super().check(run, wrong)
@@ -164,7 +164,7 @@ def _answer_faults(question: Question, joint_question: JointQuestion, paid: Rele
 def _is_sound(document: Mapping[str, Any]) -> bool:
     """Return whether the share used by a hub's rounds never decreases or exceeds 1, and all rounds add noise.
 
-    People are charged for what they contribute, regardless of the plan, but its rounds set the limit.
+    People are charged for their contributions, regardless of the plan, but the plan's rounds set the limit.
     """
     try:
         until = [float(each["until"]) for each in document["rounds"]]
@@ -201,5 +201,5 @@ def joint_method(method: RunMethod, *, is_hub: bool) -> Any:
     return (JointMethod if is_joint else NoJointMethod)(method, is_hub=is_hub)  # type: ignore[arg-type]
 
 
-#: Methods whose releases are totals of sums; gradient steps only if they use all people instead of samples.
+#: Methods whose releases are totals of sums, including gradient steps that use all people instead of samples.
 _JOINT = {Run.Method.NEIGHBOURS, Run.Method.PATE, Run.Method.SGD, Run.Method.COUNTS, Run.Method.SYNTHESIS}

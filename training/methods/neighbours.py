@@ -52,10 +52,10 @@ _SAMPLE = 1000
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """Plan of a round: ``queries`` public points, noise ``sigma``, radius, and the share used by its end.
+    """Plan of a round: number of ``queries``, noise ``sigma``, radius, and the share used by its end.
 
-    ``until`` is the part of the run's share that accounts may have used when the round ends. For a second round, σ and
-    radius are chosen again from the counts of the first unless they were set by hand.
+    ``until`` is the part of the run's share that accounts may have used when the round ends. A second round chooses σ
+    and radius again from the counts of the first round, unless they were set by hand.
     """
 
     queries: int
@@ -67,7 +67,7 @@ class RoundPlan:
 
 @dataclass(frozen=True)
 class AskingPlan(MethodPlan):
-    """Plan of votes; its ``forecasts`` are for the labels of the first round and for a student trained on them."""
+    """Plan of a run; ``forecasts`` are for the labels of the first round and for a student trained on them."""
 
     rounds: list[RoundPlan]
     representation: Sentence
@@ -78,7 +78,7 @@ class AskingPlan(MethodPlan):
         return self.rounds[0].forecast
 
     def details(self) -> dict[str, Any]:
-        """Return JSON of the rounds, of the space that defines neighbours, and of the voters in the first round."""
+        """Return the rounds, the space that defines neighbours, and the forecast of voters, as JSON."""
         rounds = stored(self.rounds)
         return {"rounds": rounds, "representation": self.representation.to_json(), "turnout": rounds[0]["forecast"]}
 
@@ -87,7 +87,7 @@ def asking_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | N
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
 
     The plan depends only on public information: policies, head counts, shares, public points, evaluation data
-    (conditions 1 and 2 of the guarantee).
+    (conditions 1 and 2 in docs/gaussian-accounts.md).
     """
     asking, promises = NeighbourChoices.from_json(run.choices), promises or planned_promises(run)
     budgets = budgets_of(run, promises, share)
@@ -166,7 +166,7 @@ def _planned(
     if dataset.schema["kind"] == "image":
         forecasts += (_student(proposal.rounds[0], space, levels, classes, sample),)
     warnings = few_people(forecasts, classes)
-    if isinstance(dataset.outcome, Target):  # for a number, the leading category says little about the accuracy
+    if isinstance(dataset.outcome, Target):  # for numeric outcomes, the leading category says little about the accuracy
         forecasts = ()
     return planned, warnings if proposal.chosen is None else (proposal.chosen, *warnings), forecasts
 
@@ -202,9 +202,9 @@ def planned_levels(run: Run) -> list[PlannedLevel]:
 
 @dataclass(frozen=True)
 class Affordable:
-    """Expected outcome of a single round that uses all of every cap, ignoring what runs have used so far.
+    """Expected outcome of a single round that may use every cap completely, ignoring earlier runs.
 
-    ``left`` is the average part of a holder's cap that remains unused after it, by level.
+    ``left`` is the average part of a holder's cap that the round leaves unused, by level.
     """
 
     forecast: RoundForecast
@@ -228,7 +228,7 @@ def affordable(
     Args:
         public: The dataset with the points to ask about. The default representation and one record per holder are used.
         epsilons: The levels' values of ε at ``delta``.
-        holders: Head counts or expected numbers, never counted from consents.
+        holders: Head counts or expected numbers. Never pass numbers counted from consents.
         wanted: Number of labels; None for all of the points.
 
     Raises:
@@ -292,8 +292,8 @@ class Neighbours(EngineMethod):
     batch_label = gettext_noop("Queries per batch")
     releases_labels = True
     questions = Votes()
-    # Each batch goes to the workers and back, so there are few, but enough for consents to take effect soon and for a
-    # progress bar to move.
+    # Each batch is sent to the workers, so there are few batches, but enough for changes of consent to take effect soon
+    # and for a progress bar to move.
     batch_size = 1000
 
     def check(self, run: Run, wrong: Wrong) -> None:
@@ -430,7 +430,7 @@ def round_open(run: Run) -> Round:
 
 @dataclass(frozen=True, eq=False)
 class _Opening:
-    """Round about to be opened: ``rows`` (Q,) in the order in which they are asked, ``voters`` (Q,)."""
+    """Round about to be opened: ``rows`` (Q,) of the points in the order of questions, and expected ``voters`` (Q,)."""
 
     space: Space
     rows: np.ndarray
@@ -448,7 +448,7 @@ def _first(run: Run, points: np.ndarray) -> _Opening:
 
 
 def _residual(run: Run, points: np.ndarray) -> _Opening:
-    """Return a round of residual votes on other points, against the first round's student; respects manual choices."""
+    """Return a round of residual votes on other points against the first round's student; keeps a manual σ and radius."""
     asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
     question, student = question_load(first), student_fit(run, student_data_from_votes(run))
@@ -496,8 +496,7 @@ def round_counts(opened_round: Round) -> list[list[int]]:
 def student_data_from_votes(run: Run) -> StudentData:
     """Return a student's training data: all counts, with their noise, and the public points that represent voters.
 
-    Counts about images are refined in the space of the first round, because later spaces may be a student's inner
-    layer.
+    Counts for images are refined in the space of the first round, because later spaces may be a student's inner layer.
     """
     public, points = run.public_points, points_of(run.public_points, run.encoder)
     rounds = list(run.rounds.filter(position__gt=0).order_by("index"))
@@ -510,7 +509,7 @@ def student_data_from_votes(run: Run) -> StudentData:
 
 
 def _shares(first: Round) -> list[ClassShare] | None:
-    """Return class shares from the first round; later votes are only about the student's errors."""
+    """Return class shares from the first round, because later votes are only about the student's errors."""
     sigma = question_load(first).sigma * noise_factor(first.run)
     return voted_shares(np.array(round_counts(first), np.float64), sigma)
 
@@ -529,16 +528,16 @@ def _releases(opened_round: Round, coordinates: np.ndarray) -> Releases:
     )
 
 
-#: Lower bounds of the classes of leads, in units of σ.
+#: Lower bounds of the classes into which leads are divided, in units of σ.
 LEADS = (0, 1, 2, 3, 5, 10, 20)
 
 
 def round_leads(run: Run) -> list[list[float]]:
-    """Return how each round's labels are distributed across classes of leads.
+    """Return each round's shares of labels by lead of the largest count.
 
-    For each round with releases, these are the shares of points whose largest count exceeds the next by at least a
-    number of σ in :data:`LEADS` and less than the following number. Counts of residual votes are interpreted in the
-    same way as for labels.
+    For each round with releases, these are the shares of points whose largest count exceeds the second largest by at
+    least one bound in :data:`LEADS`, in units of σ, and by less than the next. Counts of residual votes are interpreted
+    in the same way as for labels.
     """
     return [_leads(each.pk, each.artifact, each.position) for each in run.rounds.all() if each.position]
 

@@ -46,9 +46,9 @@ _NOBODY = People(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
 
 
 class Ballots(Questions):
-    """Questions to teachers, which answer for their members."""
+    """Questions that teachers answer on behalf of their members."""
 
-    #: Teachers have completed all their predictions before the vote begins.
+    #: No shards, because teachers have completed all their predictions before the vote begins.
     shard = None
     release_kind = Release.Kind.LABELS.value
 
@@ -79,7 +79,7 @@ class Ballots(Questions):
         return str(self._stop(run))
 
     def people(self, run: Run) -> People:
-        """Return all members of teachers until the end, with a cap of 0 for those who must leave."""
+        """Return all members of teachers, with a cap of 0 for those who must leave."""
         if run.rehearsal:
             return _NOBODY
         ballot, budgets = ballot_load(run.pk), _budgets(run)
@@ -173,7 +173,7 @@ def _budgets(run: Run) -> tuple[VoteBudget, ...]:
 
 @lru_cache(maxsize=2)
 def _gone(run_id: UUID, _state: Hashable) -> np.ndarray:
-    """Return members who must leave their teacher; cached for each state of consents."""
+    """Return the members who must leave their teacher, cached for each state of consents."""
     run, ballot = Run.objects.select_related("study").get(pk=run_id), ballot_load(run_id)
     pairs = {"holder": ballot.holder, "group": ballot.group}
     return holders_who_left(run, pairs, consent_snapshot(run.study, among=ballot.members))
@@ -188,7 +188,7 @@ def _prepare(run: Run) -> bool:
 
 
 class Pate(EngineMethod):
-    """Method in which teachers answer for their members; see :class:`training.methods.base.ModelMethod`."""
+    """Method in which teachers answer on behalf of their members; see :class:`training.methods.base.ModelMethod`."""
 
     name = Run.Method.PATE.value
     variants: tuple[str, ...] = (
@@ -227,7 +227,8 @@ class Pate(EngineMethod):
             return
         vote = None if chosen.aggregator is None else chosen.vote()
         if chosen.leaves_open and (run.rehearsal or run.alliance_id):
-            # Rehearsals compare variants, and the plans of hub and sites must agree even if their test data differ.
+            # Required in rehearsals, which compare variants, and in joint runs, because hub and sites may have
+            # different test data.
             place = "choices.teachers" if chosen.teachers is None else "choices.aggregator"
             wrong(
                 place, _("The plan cannot choose this for rehearsals or for runs across sites, so choose it yourself.")
@@ -294,7 +295,7 @@ class Pate(EngineMethod):
 
     @staticmethod
     def _reinforced(run: Run) -> list[Tile]:
-        # If the choices leave the kind of vote open, the plan chose one, and it never reinforces labels.
+        # If the choices do not set the kind of vote, the plan chose one that never reinforces labels.
         chosen = Teachers.from_json(run.choices)
         if chosen.aggregator is None or not chosen.vote().reinforces:
             return []
@@ -329,11 +330,11 @@ class Pate(EngineMethod):
     def can_continue(self, run: Run) -> bool:
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
-        # If the last teacher was trained while another worker held the run's claim, nothing else would resume the run.
+        # If the last teacher was trained while another worker had claimed the run, nothing else would resume the run.
         return run.status == Run.Status.PREPARING and bool(run.assignment) and pate_teachers.are_chunks_done(run)
 
     def round_sizes(self, run: Run) -> list[int]:
-        return []  # the run is its only round, also on pages
+        return []  # the run is shown as a single round
 
     def size(self, run: Run) -> int:
         return run.public_points.rows
@@ -425,7 +426,7 @@ def _paid_for(batch: Batch) -> tuple[VoteState, np.ndarray]:
 
 
 def _released(batch: Batch) -> VoteState:
-    """Return a run's releases up to the end of a batch, without guesses, from the stored queries."""
+    """Return the state of a vote after a batch, without guesses, from the stored queries."""
     queries = batch.run.queries.filter(row__lt=batch.start + batch.size).order_by("row")
     rows = list(queries.values_list("label", "reinforced"))
     labels = np.array([REJECTED if label is None else label for label, _own in rows], dtype=np.int64)
@@ -475,7 +476,7 @@ def _probabilities(run_id: UUID, rows: tuple[int, ...], labels: tuple[int, ...])
 
 
 def student_data_from_counts(run: Run) -> StudentData:
-    """Return a student's training data: all counts of a run and their noise; counts about images are smoothed."""
+    """Return a student's training data: all counts of a run and their noise. Counts for images are smoothed."""
     answered = run.queries.filter(counts__isnull=False).order_by("row")
     rows, counts = (list(answered.values_list(name, flat=True)) for name in ("row", "counts"))
     if not rows:

@@ -1,7 +1,7 @@
-"""Plan of a run in which teachers vote: number of teachers, releases, noise, charges and forecasts.
+"""Plan of a run in which teachers vote: number of teachers, kind of release, noise, charges and forecasts.
 
-Everything in it is public. If a proposal does not set the number of teachers, or whether they release labels or noisy
-counts, the plan chooses on the basis of forecasts that use only public points.
+All of it is public. If a proposal does not set the number of teachers, or whether labels or noisy counts are released,
+the plan chooses by forecasts that use only public points.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from training.engine.records import points_of
 from training.methods.planning import MethodPlan, group_answers, group_budgets
 from training.models import Dataset, Run
 
-#: Numbers of records per teacher to compare, provided that there are enough public points to represent that many.
+#: Numbers of records per teacher to compare, limited by the number of public points available to represent them.
 _RECORDS = (5, 8, 13, 20, 35, 60, 120, 240)
 _USUAL = 13
 #: Maximum number of labelled public points used in a forecast, and minimum for comparing numbers of teachers.
@@ -171,7 +171,7 @@ def _why(chosen: Teachers, found: Sequence[Compared], picked: Compared) -> Itera
 
 @dataclass(frozen=True)
 class _Asked:
-    """Common part of the plans that are compared."""
+    """Parameters shared by the plans that are compared."""
 
     variant: str
     groups: tuple[PrivacyGroup, ...]
@@ -298,7 +298,8 @@ class TeachersPlan(MethodPlan):
         plan: plan of the vote.
         stops: whether the vote ends when one group's share is used up.
         points: digest of the public points at planning; encoding them later changes it.
-        participation: the public seed that determines which teachers take part in each query; empty if all always do.
+        participation: the public seed that determines which teachers take part in each query; empty if all take part in
+            every query.
         compared: numbers of teachers and kinds of release that were compared, if the plan chose among them.
     """
 
@@ -325,7 +326,7 @@ class TeachersPlan(MethodPlan):
         return self.answers if self.stops else None
 
     def details(self) -> dict[str, Any]:
-        """Return JSON for the teachers, the vote and the single round."""
+        """Return the teachers, the vote and the single round as JSON."""
         plan = self.plan
         return {
             "variant": plan.variant,
@@ -345,7 +346,8 @@ def teachers_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
 
     The plan depends only on public information: policies, head counts, shares, evaluation data. It reads no consents,
-    private records or accounts (conditions 1 and 2 of the guarantee). In a rehearsal study nothing is secret.
+    private records or accounts (conditions 1 and 2 in docs/gaussian-accounts.md). In a rehearsal study nothing is
+    secret.
     """
     chosen, promises = Teachers.from_json(run.choices), promises or planned_promises(run)
     sites = sites_of(run)
@@ -381,7 +383,7 @@ def teachers_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
         None if test is None else (test.pk, test.digest),
         planned_run.answers,
     )
-    if search.forecast is not None:  # the accuracy of single labels says little if they come from noisy counts
+    if search.forecast is not None:  # with noisy counts, the accuracy of single labels says little
         forecasts = (*(() if plan.aggregator.releases_counts else forecasts), search.forecast)
     notes = (*search.notes, *plan.notes, *_warnings(run, plan, budgets, share), *few_people(forecasts, classes))
     return replace(planned_run, notes=notes, forecasts=forecasts, compared=search.compared)
@@ -411,7 +413,7 @@ def _forecasts(
 
 
 def _require_labels(run: Run, planned: TeachersPlan) -> None:
-    """Refuse a vanishing vote that is expected to give no labels for any predictions. Raises PlanError.
+    """Raise PlanError if a vanishing vote is expected to release no labels.
 
     Other variants only get a warning.
     """
@@ -431,7 +433,7 @@ def _require_labels(run: Run, planned: TeachersPlan) -> None:
 
 
 def _rehearsed_poor(run: Run, plan: Plan) -> list[bool]:
-    """Return the groups of a rehearsal that cannot pay even for the cheapest label, on which all teachers agree."""
+    """Return, for each group of a rehearsal, whether it cannot pay even for the cheapest label, a unanimous one."""
     orders, n_classes = DEFAULT_ORDERS, len(run.private_dataset.classes)
     unanimous = np.zeros((plan.teachers, 1), dtype=np.int64)
     student = np.zeros((1, n_classes)) if plan.aggregator.asks_student else None

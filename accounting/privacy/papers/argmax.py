@@ -1,6 +1,6 @@
 """The noisy arg-max: each class's probability of winning, on the actual votes and on every neighbouring count.
 
-The type of noise determines which of two classes wins and the nodes for integration.
+The type of noise determines the probability that one of two classes wins, and the nodes for integration.
 """
 
 from dataclasses import dataclass
@@ -270,7 +270,7 @@ def extreme_maxima(
 
 
 def _legendre_nodes(classes: int) -> int:
-    """Return the fewest Gauss–Legendre nodes that have the target error on a piece of one scale and none in the tails.
+    """Return the fewest Gauss–Legendre nodes that meet the target error on a piece of one scale; exact in the tails.
 
     On [−1, 1], the error of N nodes for e^{xt} is at most 2^{2N+1}·(N!)⁴ / ((2N+1)·(2N)!³)·x^{2N}·e^{|x|}. The
     integrand has exponents up to x = (m+1)/2 and coefficients that sum to 3^m times its value, and varies by e^{2x} on

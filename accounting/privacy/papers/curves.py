@@ -22,8 +22,8 @@ from accounting.privacy.checks import FloatArray, checked_delta, checked_orders,
 #: below ln(1/δ)/49, so they are used to reproduce published numbers and not for real accounts.
 PAPER_ORDERS: FloatArray = np.arange(2.0, 51.0)
 
-#: The best order for 0.01 ≤ ε ≤ 100 and 1e-12 ≤ δ ≤ 1e-2 lies inside: orders below 1.5 for large ε, half steps where
-#: the papers' results lie, and above that, for small ε, steps of about a tenth.
+#: The best order for 0.01 ≤ ε ≤ 100 and 1e-12 ≤ δ ≤ 1e-2 lies within this range: orders below 1.5 for large ε, half
+#: steps where the papers' results lie, and above that, for small ε, steps of about a tenth.
 DEFAULT_ORDERS: FloatArray = np.concatenate(
     [
         [1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4],

@@ -1,8 +1,8 @@
 """Unlock a study after its database was restored from a backup.
 
-Decisions that people made after the backup are recorded again from the journal, every account is charged for everything
-that may have been released since, and runs that were in progress end. The study stays locked while the journal contains
-decisions that cannot be recorded.
+Decisions that people made after the backup are restored from the journal. Every account is charged for everything that
+may have been released since, and runs that were in progress are ended. The study stays locked while the journal
+contains decisions that cannot be recorded.
 """
 
 import os
