@@ -33,7 +33,7 @@ class Balances:
     """Amounts spent by holders: ``holders`` (H,) ascending ids, ``spent`` (H,) μ². Unlisted holders have spent 0.
 
     Balances are secret: the only permitted use of an account is to exclude its own holder from contributing. Raises
-        ValueError if the ids are not strictly ascending, because a charge would then be lost.
+    ValueError if the ids are not strictly ascending, because a charge would then be lost.
     """
 
     holders: np.ndarray

@@ -1,4 +1,4 @@
-"""Pseudonyms: their canonical spelling, and pseudonyms that look alike.
+"""Pseudonyms: their canonical spelling, and detection of look-alikes.
 
 Files, lists, forms, commands and the API all use `canonical`, so that each of them finds the same person.
 """

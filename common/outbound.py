@@ -29,7 +29,7 @@ _PORT = 443
 
 
 class RefusedAddressError(ValueError):
-    """Raised if an address may not be requested. ``code`` is the reason, from which the message is chosen."""
+    """Raised if an address may not be requested. ``code`` is the reason, which determines the message."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)

@@ -18,7 +18,7 @@ from consent.services.mail import holders_mail, mails_send, news_send
 from consent.services.webhooks import event_send
 from training.models import Alliance, Run, RunResult, StudentModel
 
-#: Used parts of a run's share at which its operators are notified about a group.
+#: Used shares of a run's budget at which its operators are notified about a group.
 SHARES_OF_NOTICE = (0.8, 1.0)
 
 
@@ -53,7 +53,7 @@ def notify_run_ended(run: Run) -> None:
 
 
 def notify_published(run: Run) -> None:
-    """Notify the study's people once, about a run's first published model or its table; rehearsals notify no one."""
+    """Notify the study's people about a run's first published model or its table, once; rehearsals notify no one."""
     if not run.rehearsal:
         news_send(study=run.study, kind=News.Kind.RESULT, about=str(run.pk))
 
@@ -78,7 +78,7 @@ def notify_share_used(run: Run, used: Sequence[float], before: Sequence[float]) 
 
 
 def notify_joint_proposed(alliance: Alliance) -> None:
-    """Notify operators of a site that the hub has proposed a run, which any of them can take up."""
+    """Notify operators of a site that the hub has proposed a run, which any of them can accept."""
     _notify_alliance("joint_proposed", "joint.proposed", alliance)
 
 
@@ -109,7 +109,7 @@ def result_withdrawn_mail(result: RunResult, users: Iterable[int]) -> None:
 
 
 def _event_send(event: str, run: Run, **facts: Any) -> None:
-    """Send an event about a run, with facts that every recipient may see."""
+    """Send an event about a run, with ``facts`` that every recipient may see."""
     page = settings.SITE_URL + run.get_absolute_url()  # type: ignore[attr-defined]
     run_facts = {"id": str(run.pk), "title": run.title, "status": run.status}
     event_send(event, run.study, run=run_facts, url=page, **facts)
@@ -121,8 +121,8 @@ def _event_send(event: str, run: Run, **facts: Any) -> None:
 def notify_yearly() -> int:
     """Notify the people of each open study about its results after each year in which something was released.
 
-    Years are counted from the first decision, then from the last such news, so no one is notified twice in a year.
-    Years without questions or publications are skipped.
+    Years are counted from the first decision and later from the last such notice, so no one is notified twice in a
+    year. Years without questions or publications are skipped.
 
     Returns:
         The number of studies whose people were notified.

@@ -1,4 +1,4 @@
-"""Outlook of a run: its expected and actual results and costs, for pages, the API and the client.
+"""Outlook of a run: its expected and actual results and costs, as shown on pages, in the API and by the client.
 
 Everything in an outlook is public, because it depends only on the run's plan, earlier runs, and releases.
 """
@@ -31,7 +31,7 @@ _NOT_MEASURED = gettext_noop(
 
 @dataclass(frozen=True)
 class GroupCost(Stored):
-    """Cost of a run for each member of a privacy group, as ε at the study's δ."""
+    """Cost of a run for each member of a privacy group, as an ε at the study's δ."""
 
     name: str
     people: Annotated[int, Field(description="Number of people in the group, public or noisy.")]

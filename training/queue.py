@@ -1,7 +1,7 @@
-"""Queue and workers: the waiting runs in order, each worker's runs, and when each run is expected to end.
+"""Queue and workers: the waiting runs in order, the runs of each worker, and when each run is expected to end.
 
-Everything is computed from existing rows: the stages that every reader of a run sees, heartbeats, and claims. The queue
-does not reveal how long individual shards or teachers take, which depends on private records.
+Everything is computed from heartbeats, claims, and the stages that everyone who may see a run sees. The queue does not
+reveal how long individual shards or teachers take, because that depends on private records.
 """
 
 from collections import Counter, defaultdict
@@ -59,7 +59,7 @@ class QueuedRun:
 
 @dataclass(frozen=True)
 class Worker:
-    """Worker that was active within the last day: its claimed ``runs``, and the number it has claimed ``elsewhere``."""
+    """Worker that was active within the last day: its visible ``runs``, and how many others it has (``elsewhere``)."""
 
     name: str
     heard_at: datetime
@@ -78,7 +78,7 @@ class Queue:
 
     @property
     def alive(self) -> int:
-        """Number of workers that take tasks."""
+        """Number of workers that accept tasks."""
         return sum(worker.is_alive for worker in self.workers)
 
 
@@ -87,7 +87,7 @@ def _is_now(starts: datetime | None) -> bool:
 
 
 def _unbegun() -> list[UUID]:
-    """Return approved runs that no worker has begun, the next one first.
+    """Return approved runs that no worker has begun, in the order in which they will begin.
 
     Studies take turns: the next run is the first one of the study that has used the least worker time
     (:mod:`training.engine.scheduling`), assuming that all runs ahead have the same length.
@@ -115,7 +115,7 @@ class Wait:
 
 
 def run_wait(run: Run) -> Wait | None:
-    """Return the wait of a run that has not begun; None for other runs and for a run that is just beginning."""
+    """Return the wait of a run that has not begun; None if it has begun or is about to begin."""
     if run.status != Run.Status.APPROVED or run.started_at is not None:
         return None
     order = _unbegun()
@@ -142,7 +142,7 @@ def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
     for run in sorted(runs, key=_is_unbegun):
         takes, before = durations.get((run.study_id, run.method)), free[run.study_id]
         if _is_unbegun(run):
-            if run.alliance_id and run.joint.missing:  # the remaining studies' runs begin in the meantime
+            if run.alliance_id and run.joint.missing:  # other runs begin in the meantime
                 starts[run.pk] = None
                 continue
             starts[run.pk] = now if run.rehearsal and before else before

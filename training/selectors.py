@@ -33,13 +33,13 @@ from training.models import (
 
 
 def runs_visible_to(user: Any) -> QuerySet[Run]:
-    """Return the runs that ``user`` may see: all runs of the studies in which they have this permission."""
+    """Return the runs that ``user`` may see: all runs of the studies in which the user has this permission."""
     return Run.objects.filter(study__in=studies_with_permission(user, "training.view_run")).select_related("study")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Publishable progress of a run: queries or steps so far, their maximum, labels, and its method's stages.
+    """Public progress of a run: queries or steps so far, their maximum, labels, and its method's stages.
 
     ``stages`` are in order. ``left`` is the remaining time at the current pace if all planned questions are asked.
     ``student`` is the progress, 0 to 1, of the current training of the run's student or of a student between two
@@ -147,7 +147,7 @@ def run_edits(run: Run) -> list[ProposalChange]:
 
 
 def run_leads(run: Run) -> list[list[float]]:
-    """Return how each round's labels are distributed across classes of leads; empty if no counts are released."""
+    """Return each round's shares of labels by lead of the largest count; empty if no counts are released."""
     return method_of(run).leads(run)
 
 
@@ -174,9 +174,9 @@ def run_is_unattended(run: Run) -> bool:
 class GroupSpending:
     """Public charge of one group of a run's plan, in μ².
 
-    If teachers vote, all members have the same charge; if every holder votes, this is the largest charge. ``epsilon``
-    is the smallest promise in the group, ``cap`` its μ², and ``allowed`` the run's share of it. ``holders`` is a public
-    or noisy number. ``teachers``, ``weight`` and ``factor`` (copies of a holder) are None without teachers.
+    If teachers vote, all members of the group have the same charge; if every holder votes, this is the largest charge.
+    ``epsilon`` is the smallest promise in the group, ``cap`` its μ², and ``allowed`` the run's share of it. ``holders``
+    is a public or noisy number. ``teachers``, ``weight`` and ``factor`` (copies of a holder) are None without teachers.
     """
 
     name: str
@@ -203,7 +203,7 @@ class GroupSpending:
 
 
 def run_groups(run: Run) -> list[GroupSpending]:
-    """Return the groups of an approved run, strictest first; empty before approval and in a rehearsal."""
+    """Return the groups of an approved run, smallest ε first; empty before approval and in a rehearsal."""
     if not run.plan or run.rehearsal:
         return []
     promises, exhausted = run.plan["promises"], method_of(run).exhausted(run)
@@ -252,7 +252,7 @@ def without_model(run: Run) -> str:
 
 
 def run_promises(run: Run) -> list[dict[str, Any]]:
-    """Return ``level`` and ``epsilon`` of every promise included in an approved run, strictest first."""
+    """Return ``level`` and ``epsilon`` of every promise included in an approved run, smallest ε first."""
     return [
         {"level": promise["level"], "epsilon": promise["epsilon"]}
         for promise in run.plan.get("promises", [])
@@ -310,7 +310,7 @@ def run_cost_history(run: Run) -> CostHistory:
 
 @dataclass(frozen=True)
 class RunTotals:
-    """A study's runs (all, ``finished`` and ``voted``), and the labels that they released, as totals."""
+    """Numbers of a study's runs (all, ``finished`` and ``voted``), and of the labels that they released."""
 
     count: int
     finished: int
@@ -358,7 +358,8 @@ def encoders_seen(study: Study, user: Any) -> QuerySet[Encoder]:
 # --- Durations --------------------------------------------------------------------------------------------------------
 
 
-#: Fields with start and end of each stage: waiting for a worker, preparing (training teachers), releasing, learning.
+#: Fields with the start and end of each stage: waiting for a worker, preparing (training teachers), releasing,
+#: learning.
 STAGES = {
     "waiting": ("approved_at", "started_at"),
     "preparing": ("started_at", "spending_began_at"),

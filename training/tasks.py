@@ -27,7 +27,7 @@ alliance_contact = task_of("training.tasks.alliance_contact", alliances.alliance
 
 @shared_task
 def alliances_contact(*_: object, **__: object) -> None:
-    """Fetch news from all hubs, copy their published models, and notify operators of hubs and sites that are silent."""
+    """Fetch news from all hubs, copy their published models, and notify operators about silent hubs and sites."""
     alliances.alliances_contact()
     joint_runs.hub_models_publish()
     joint_runs.hub_withdrawals_apply()
@@ -36,12 +36,12 @@ def alliances_contact(*_: object, **__: object) -> None:
 
 @shared_task
 def former_hubs_ask(*_: object, **__: object) -> None:
-    """Ask the hubs of alliances that have ended here for withdrawals, and apply them here."""
+    """Ask the hubs of alliances that have ended here about withdrawn results, and withdraw them here."""
     alliances.former_hubs_ask()
     joint_runs.hub_withdrawals_apply()
 
 
 @worker_ready.connect
 def _sweep_at_start(**_: object) -> None:
-    """Sweep when a worker starts, to find work left by dead workers."""
+    """Run the sweep when a worker starts, to find work left behind by dead workers."""
     runs_sweep.delay()

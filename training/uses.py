@@ -1,4 +1,4 @@
-"""Uses of a holder's data, and published models and tables, for display to a study's people."""
+"""Uses of a holder's data, and published models and tables, as shown to a study's people."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -61,8 +61,9 @@ def _records(holder: DataHolder) -> dict[str, Any]:
 def usage(holder: DataHolder) -> Usage:
     """Return the runs that asked the holder before a release, newest first, and the most that they may have spent.
 
-    This reveals neither whether the holder's records voted nor the state of their account, which may exclude the holder
-    (rule 6 of the design). The runs depend only on consents and owned records; the amounts depend only on shares.
+    This reveals neither whether the holder's records voted nor the state of the account, which may have excluded the
+    holder (rule 6 in docs/architecture.md). The runs depend only on consents and owned records; the amounts depend only
+    on shares.
     """
     runs = _runs_of(holder)
     course = _course(holder, {run.pk for run in runs})
@@ -86,7 +87,7 @@ def _runs_of(holder: DataHolder) -> dict[Run, Release]:
 
 
 def _batches(run: Run) -> QuerySet[Release]:
-    """Return the releases of a run with charges. These record who was asked."""
+    """Return the releases of a run that have charges. These record who was asked."""
     return (
         Release.objects.filter(study=run.study_id, run=run.pk, batch__isnull=False)
         .exclude(charges="")
@@ -100,14 +101,14 @@ def _concerns(release: Release, holder: DataHolder) -> bool:
 
 
 def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, float]]:
-    """Return the most a holder can have spent before and after each opened share, in μ², given the promises then.
+    """Return the most that a holder could have spent before and after each opened share, in μ², under their promises.
 
     It depends on shares, which are public, on the holder's promises, and on the runs that asked the holder (``among``).
     A share opened without asking the holder adds nothing, regardless of their choices in the meantime.
 
     In a run, an account reaches at most the share's limit. If a run has returned part of its share, no one was charged
-    more than the rest, so only the rest is added. A drawing of head counts charges participants at most its share of
-    the smallest cap.
+    more than the part used, so only this part is added. A drawing of head counts charges participants at most its share
+    of the smallest cap.
     """
     spans, delta = promise_spans(holder), holder.study.delta
     if not any(span.epsilon for span in spans):
@@ -119,7 +120,7 @@ def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, flo
         share = known[subject]
         limit, before = cast(float, share.limit), spent
         if purpose == GAP:
-            # Earlier decisions may have been lost. A holder without a decision by then joined later.
+            # Earlier decisions may have been lost. Without a decision up to that moment, the holder joined later.
             promises = _promises(spans, None, moment) or [span.epsilon for span in spans if span.epsilon][:1]
             spent = max(spent, limit * _cap(promises, delta))
         elif subject not in runs:
@@ -150,11 +151,10 @@ def _promises(spans: Sequence[PromiseSpan], since: datetime | None, until: datet
 
 
 def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -> list[float]:
-    """Return the ε of every promise on which a run can have based a holder's charges.
+    """Return the ε of every promise on which a run could have based a holder's charges.
 
-    With teachers, charges are based until the end on the consents at approval. If everyone is asked, they are based on
-    the promises in force at each release that asked the holder or, for a holder who withdrew in the meantime, on the
-    last one before.
+    With teachers, all charges are based on the consents at approval. If everyone is asked, a charge is based on the
+    promise in force at the release or, if the holder withdrew in the meantime, on their last promise before it.
     """
     began = min(moment for moment in (run.snapshot_at, run.approved_at, run.spending_began_at) if moment is not None)
     if method_of(run).charges_promises_of_approval:
@@ -191,7 +191,7 @@ def result_titles(digests: Collection[str]) -> dict[str, str]:
 
 
 def _released(study: Study) -> dict[UUID | None, list[Release]]:
-    """Return the register's entries about models and tables by run, oldest first."""
+    """Return the register's entries about models and tables for each run, oldest first."""
     kind = Release.Kind
     kinds = (kind.MODEL, kind.CHOICE, kind.STAGE, kind.THRESHOLD, kind.DOWNLOAD)
     by_kind = defaultdict(list)
@@ -253,7 +253,7 @@ def _downloaders(released: list[Release], *digests: str) -> int:
 
 
 def _replaced(released: list[Release], model: StudentModel) -> list[str]:
-    """Return digests of a model's replaced ONNX files; people who downloaded one of these have the model too."""
+    """Return digests of a model's replaced ONNX files, because people who downloaded one of them have the model too."""
     kinds = (Release.Kind.MODEL, Release.Kind.THRESHOLD)
     entries = (each.content for each in released if each.kind in kinds and each.content["digest"] == model.digest)
     return [content.get("onnx", "") for content in entries]

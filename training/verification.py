@@ -1,4 +1,4 @@
-"""Verification that releases agree with the register, and that charges agree with the plan."""
+"""Verification that stored releases agree with the register, and charges with the plan."""
 
 import hashlib
 import logging
@@ -51,7 +51,7 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
         ),
         Check("releases of unknown runs", lambda: orphaned_release_faults(study)),
         Check("datasets match their digests", lambda: record_faults(study)),
-        # A request is private to its holder, so people who decide about runs do not learn of an overdue erasure.
+        # A request is private, so people who decide about runs must not learn of an overdue erasure.
         Check("requested erasures were carried out", lambda: erasure_faults(study), for_deciders=False),
         Check("forms match their proposals", lambda: form_faults(study)),
         Check("roles match their recorded changes", lambda: role_faults(study)),
@@ -170,9 +170,9 @@ def _share_faults(run: Run) -> Iterator[str]:
 
 
 def _model_faults(run: Run) -> Iterator[str]:
-    """Check that student versions match the register and their files, and that the published one was chosen last."""
+    """Check that student versions match the register and their files, and that the last one chosen is published."""
     models = Release.objects.filter(run=run.pk, kind=Release.Kind.MODEL)
-    # In old entries of the register, students have no number.
+    # Old entries of the register do not contain the student's number.
     released = {content.get("version", 1): content for content in models.values_list("content", flat=True)}
     thresholds = Release.objects.filter(run=run.pk, kind=Release.Kind.THRESHOLD).order_by("sequence")
     renewed = {content["version"]: content for content in thresholds.values_list("content", flat=True)}
@@ -236,7 +236,7 @@ def _withdrawal_faults(run: Run) -> Iterator[str]:
 
 
 def record_faults(study: Study) -> Iterator[str]:
-    """Check that every dataset is unchanged, and that none is private after the study's records were erased."""
+    """Check that every dataset is unchanged, and that no private ones remain after the study's records were erased."""
     private = 0
     for dataset in Dataset.objects.filter(study=study, removed_at=None):
         yield from _file_faults(f"dataset “{dataset.name}”: its file", dataset.artifact, dataset.digest, arrays_digest)
@@ -371,7 +371,7 @@ def _claim(study: Study | None, night: datetime) -> bool:
 
 
 def _mail(study: Study | None) -> None:
-    """Notify auditors of all faults, and the committee that there are faults; repeat this every night as a reminder.
+    """Email auditors all faults, and tell the committee that there are faults; this is repeated every night.
 
     Faults of the installation are reported to the auditors of all studies and to the installation's administrators.
     """

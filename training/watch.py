@@ -1,4 +1,4 @@
-"""States of studies (locked, faulty, unverified, silent) for pages, metrics and ``/readyz``, and kinds of emails.
+"""States of studies (locked, faulty, unverified, silent) for pages, metrics and ``/readyz``, and emails about them.
 
 Operators also get emails about privacy groups with little budget left.
 """
@@ -28,7 +28,7 @@ OVERDUE = timedelta(hours=26)
 
 @dataclass(frozen=True)
 class Watch:
-    """State of a study or of the installation, as shown to a certain reader.
+    """State of a study or of the installation, as shown to a particular reader.
 
     Attributes:
         study: the study; None for the installation.
@@ -106,7 +106,7 @@ def installation_watch() -> Watch:
         locked=False,
         fault=outcome.faults > 0,
         verified_at=outcome.verified_at,
-        overdue=False,  # verified together with the studies
+        overdue=False,  # verified with the studies, whose states show this
         details=tuple((check, fault) for check, fault in outcome.found),
     )
 
@@ -195,7 +195,7 @@ def _low(mail: Mail) -> dict[str, Any] | None:
 
 
 def mail_kinds_register() -> None:
-    """Register these kinds of emails once, at start-up."""
+    """Register the kinds of emails above, once at start-up."""
     kinds_register(
         MailKind("run_waiting", _("a run is waiting for approval"), _waiting_run, wish="approvals"),
         MailKind("run_approved", _("a run was approved"), _run, wish="approvals"),

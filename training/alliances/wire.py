@@ -275,7 +275,7 @@ def known_identity(alliance: Alliance) -> Ed25519PrivateKey:
 
 
 def identities(alliance: Alliance) -> Iterator[Ed25519PrivateKey]:
-    """Yield the keys with which a site may be known to its hub: the recorded key, and the current one replacing it."""
+    """Yield the keys that the hub may have for this site: the recorded key and, if different, the current key."""
     today = identity(alliance)
     try:
         known = known_identity(alliance)

@@ -93,7 +93,7 @@ class JointMethod:
         return SitePlan(own, budgets, (), notes, document)
 
     def _hub_plan(self, run: Run, share: float, promises: list[PlannedPromise]) -> MethodPlan:
-        """Return the plan for a single study, with a forecast that accounts for the noise in totals across all sites."""
+        """Return the plan for a single study, with a forecast that accounts for the noise in totals across sites."""
         plan = self._method.plan(run, share, promises)  # type: ignore[attr-defined]
         factor = planned_noise_factor(run)
         if self._method.forecast_by_people:

@@ -448,7 +448,10 @@ def _first(run: Run, points: np.ndarray) -> _Opening:
 
 
 def _residual(run: Run, points: np.ndarray) -> _Opening:
-    """Return a round of residual votes on other points against the first round's student; keeps a manual σ and radius."""
+    """Return a round of residual votes on other points, against the first round's student.
+
+    A σ and radius chosen in the proposal are kept.
+    """
     asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
     question, student = question_load(first), student_fit(run, student_data_from_votes(run))

@@ -1,12 +1,12 @@
 """Teachers of a run: their members, their training, and their predictions until the vote opens. Everything is secret.
 
-After the approval a worker assigns people to teachers, which takes too long for a request if there are many people. The
+After the approval, a worker assigns people to teachers; with many people, this takes too long for a request. The
 consents at the moment of approval apply no matter when the worker starts, because consent events never change. No
-intermediate state is visible: one transaction takes the run from preparation to its teachers. A worker that dies before
-this transaction leaves an unreferenced file.
+intermediate state is visible: a single transaction completes the preparation. A worker that dies before this
+transaction leaves behind an unreferenced file.
 
-Files in use are never overwritten. The database row refers to the current one, so a crash before the row is updated, or
-a delayed worker, leaves a file that is never read.
+Files in use are never overwritten. The database row names the current file, so a crash before the row is updated, or a
+delayed worker, leaves behind a file that is never read.
 """
 
 import logging
@@ -57,15 +57,15 @@ class _Ended(Exception):
 
 
 def run_prepare(run: Run) -> bool:
-    """Assign holders to teachers once it is the run's turn, and divide the teachers into chunks.
+    """Assign holders to teachers once the run may spend, and divide the teachers into chunks.
 
     The share is opened in the same transaction that checks which accounts have enough budget left for it, so accounts
     never influence when or in which order runs spend. Holders who have left in the meantime and holders without enough
     budget are excluded.
 
     Returns:
-        Whether the teachers can be trained now; False if the run has to wait or was cancelled, or another worker has
-        prepared it.
+        Whether the teachers can be trained now. False if the run has to wait, was cancelled, or was prepared by another
+        worker.
     """
     if not _begin(run):
         return False
@@ -98,7 +98,7 @@ def run_prepare(run: Run) -> bool:
 
 
 def _begin(run: Run) -> bool:
-    """Start preparing an approved run if it is its turn; return whether to prepare it."""
+    """Start preparing an approved run if it may spend now; return whether to prepare it."""
     with spending(run, Run.Status.APPROVED) as held:
         if held is not None and not spending_may_begin(held):
             message_set(held, WAITS)
@@ -111,10 +111,10 @@ def _begin(run: Run) -> bool:
 
 
 def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot, limit: float) -> np.ndarray:
-    """Return holders whose remaining budget is below the largest charge to their group and would not cover the vote.
+    """Return holders whose remaining budget does not cover the largest charge to their group.
 
-    A holder joins a teacher only if their budget suffices for the whole share (condition 3), which depends only on
-    their own account.
+    A holder joins a teacher only if their budget suffices for the whole share (condition 3 in
+    docs/gaussian-accounts.md), which depends only on their own account.
     """
     allowed = np.array([budget.allowed for budget in budgets_from_json(run.plan)])
     members, first = np.unique(assignment["holder"], return_index=True)
@@ -130,7 +130,7 @@ def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapsho
 def _assignment(run: Run) -> tuple[dict[str, np.ndarray], int | None]:
     """Return the assignment of holders to teachers, and the last consent event included (None in a rehearsal).
 
-    In a real run a holder's teacher is given by a keyed hash of the holder, regardless of other participants. Holders
+    Outside rehearsals, a keyed hash of the holder determines their teacher, regardless of other participants. Holders
     whose promises are not in the plan do not take part.
     """
     plan = plan_from_json(run.plan)
@@ -154,7 +154,7 @@ def _assignment(run: Run) -> tuple[dict[str, np.ndarray], int | None]:
 
 
 def _note(run: Run, done: int, total: int) -> None:
-    """Record the progress of the preparation, in the same steps however many people there are.
+    """Record the progress of the preparation, in steps that do not depend on the number of people.
 
     Raises:
         _Ended: the run was cancelled.
@@ -239,7 +239,7 @@ def chunk_train(chunk: TeacherChunk) -> bool:
 
 
 def public_graph(public: Dataset) -> PublicGraph:
-    """Return the graph of public points, in the default representation, that teachers learn from; cached."""
+    """Return the cached graph of public points, in the default representation, that teachers learn from."""
     return _graph(public.pk, public.artifact)
 
 
@@ -265,7 +265,7 @@ def withdrawn_since_snapshot(run: Run) -> np.ndarray:
 
 
 def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
-    """Return predictions (teachers of the chunk, public points); ``NO_VOTE`` for teachers without remaining holders."""
+    """Return predictions (teachers of the chunk, public points); ``NO_VOTE`` for teachers that have no holders left."""
     assignment = arrays_load(run.assignment)
     withdrawn = np.empty(0, dtype=np.int64) if run.rehearsal else withdrawn_since_snapshot(run)
     of_chunk = (assignment["teacher"] >= chunk.start) & (assignment["teacher"] < chunk.stop)
@@ -293,10 +293,10 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
                 classes=len(run.private_dataset.classes),
                 seed=int(assignment["seeds"][teacher]),
             )
-        except (OSError, ImportError):  # caused by the machine, not the records, so try again
+        except (OSError, ImportError):  # caused by the machine, not by the records, so a retry may succeed
             raise
         except Exception:  # noqa: S112
-            # Its failure to learn depends on its members' records, so it casts no vote and no one is notified.
+            # The failure of a teacher depends on its members' records, so it casts no vote and no one is notified.
             continue
     return predictions
 
@@ -307,7 +307,7 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
 def vote_open(run: Run) -> bool:
     """Begin the vote once all teachers are trained, with the holders whose consent is still valid.
 
-    Their remaining budget was checked when they joined their teachers, and has been reserved for the vote.
+    Their remaining budget was checked when they joined their teachers, and has been reserved since.
     """
     if not chunks_send(run):
         return False
@@ -344,7 +344,8 @@ def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray
 def predictions_forget(run: Run, holders: Collection[int]) -> None:
     """Delete the predictions of all teachers of a finished run that learned from one of ``holders``.
 
-    Only studies that keep predictions for auditors have any. Charges are then recomputed without them.
+    Only studies that keep predictions for auditors have any. Afterwards, charges are recomputed without these
+    predictions.
     """
     chunks = list(run.chunks.exclude(artifact=""))
     if not chunks or run.forgotten_at is not None or not run.assignment:

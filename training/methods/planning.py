@@ -1,4 +1,4 @@
-"""Parts common to the plans of all methods: promises, budgets, levels, warnings, and the check of choices."""
+"""Code shared by the plans of all methods: promises, budgets, levels, warnings, and checking of choices."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ Planned = TypeVar("Planned", bound="MethodPlan")
 
 
 def with_majority(plan: Planned, run: Run) -> Planned:
-    """Return the plan with the share of the test data's most frequent class added to forecasts of correct labels."""
+    """Return the plan after adding the share of the test data's most frequent class to forecasts of correct labels."""
     majority = _majority(run.test_dataset.artifact) if run.test_dataset and run.classes else None
     forecasts = tuple(each if each.measure else replace(each, majority=majority) for each in plan.forecasts)
     return replace(plan, forecasts=forecasts)
@@ -63,7 +63,7 @@ class MethodPlan(abc.ABC):
 
     @abc.abstractmethod
     def details(self) -> dict[str, Any]:
-        """Return the method's own parts of the plan as JSON: at least ``rounds``, each with its share."""
+        """Return the method's own fields of the plan as JSON: at least ``rounds``, each with its share."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON to be stored with a run."""
@@ -106,7 +106,7 @@ def group_answers(plan: Plan, budgets: Sequence[VoteBudget]) -> list[int | None]
 
 
 def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: float = 1.0) -> tuple[PlannedLevel, ...]:
-    """Return the promises that have holders, as a planner's levels with a public number of ``records`` per holder.
+    """Return the promises that have holders as levels for a planner, with ``records`` per holder, a public number.
 
     Raises PlanError if no promise has holders.
     """
@@ -143,7 +143,7 @@ Held = TypeVar("Held", bound=HolderChoices)
 
 
 def choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Chosen]) -> Chosen | None:
-    """Report errors in a proposal's choices; return the choices with defaults, or None if they cannot be read.
+    """Report errors in a proposal's choices; return the choices with defaults added, or None if they cannot be read.
 
     Args:
         wrong: See `training.methods.base.Wrong`; the field of a choice is dotted, for example "choices.sigma".
@@ -160,7 +160,7 @@ def choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Cho
 
 
 def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Held]) -> Held | None:
-    """Check choices as in `choices_check`, and that the records suit the representation."""
+    """Check choices like `choices_check`, and check that the representation is suitable for the records."""
     chosen = choices_check(run, wrong, kind)
     if chosen is None or not run.private_dataset_id:
         return chosen

@@ -1,4 +1,4 @@
-"""Private gradient steps on samples of holders: the plan, the charge for all steps, and the final network."""
+"""Private gradient steps on samples of holders: the plan, the charge of all steps, and the final network."""
 
 import json
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ class Inputs:
     Attributes:
         space: Space fitted on public points.
         shape: Shape of a record as network input.
-        scale: Public factor for inputs that gives a typical input length 1.
+        scale: Public factor for inputs, chosen so that a typical input has length 1.
     """
 
     space: Space | None
@@ -90,7 +90,7 @@ class Inputs:
 
 
 def inputs_of(run: Run, chosen: Samples) -> Inputs:
-    """Return the input of a run's network. Raises ValueError if the representation does not suit the public points."""
+    """Return the input of a run's network. Raises ValueError if the public points do not fit the representation."""
     if run.public_dataset is not None and chosen.network != "cnn":
         space = space_first(run.public_dataset, chosen)
         length = float(np.sqrt((space.public.astype(np.float64) ** 2).sum(axis=1).mean()))
@@ -105,7 +105,7 @@ def inputs_of(run: Run, chosen: Samples) -> Inputs:
 
 @dataclass(frozen=True)
 class SamplingPlan(MethodPlan):
-    """Plan of steps on samples. It has no forecast, because rehearsing a network takes too long."""
+    """Plan of steps on samples. It has no forecast, because simulating the training of a network takes too long."""
 
     sampled: SampledPlan
     parameters: SampledParameters
@@ -137,8 +137,8 @@ class SamplingPlan(MethodPlan):
 def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> SamplingPlan:
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
 
-    The plan depends only on public information: policies, head counts, shares, public points (conditions 1 and 2 of the
-    guarantee).
+    The plan depends only on public information: policies, head counts, shares, public points (conditions 1 and 2 in
+    docs/gaussian-accounts.md).
     """
     if run.variant in BASELINES and not run.rehearsal:
         raise PlanError(ONLY_REHEARSED)
@@ -193,7 +193,7 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
 
 
 def has_slack_left(run: Run) -> bool:
-    """Return whether the study's δ suffices for this run in addition to charged and approved runs."""
+    """Return whether the study's δ suffices for this run's slack in addition to those of charged and approved runs."""
     if run.rehearsal:
         return True
     others = Run.objects.filter(study=run.study, method=Run.Method.SGD, variant__in=VARIANTS, status__in=Run.ACTIVE)
@@ -448,7 +448,7 @@ def round_open(run: Run) -> Round:
 
 
 def student_data_from_network(run: Run) -> StudentData:
-    """Return the network after the last step, with its predictions for all public points, which incur no charges.
+    """Return the network after the last step, with its predictions for all public points. Nothing is charged for this.
 
     If there are public points, a classification model is calibrated with them and with the releases.
     """

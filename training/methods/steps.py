@@ -78,13 +78,13 @@ _ALIKE = 1000
 
 @dataclass(frozen=True)
 class DescentPlan(MethodPlan):
-    """Plan of individual steps."""
+    """Plan of gradient steps on all holders."""
 
     rounds: list[dict[str, Any]]
     representation: Sentence
 
     def details(self) -> dict[str, Any]:
-        """Return the rounds, with each one's part of the share, and the space in which they take place, as JSON."""
+        """Return the space and the rounds, each with its part of the share, as JSON."""
         return {"rounds": self.rounds, "representation": self.representation.to_json()}
 
 
@@ -92,8 +92,8 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
 
     The plan depends only on public information: policies, head counts, shares, public points, evaluation data
-    (conditions 1 and 2 of the guarantee). Rounds of steps use equal parts of the share. Without public points, rounds
-    of counts come first and use the part `COUNTED`.
+    (conditions 1 and 2 in docs/gaussian-accounts.md). Rounds of steps use equal parts of the share. Without public
+    points, rounds of counts come first and use the part `COUNTED`.
     """
     steps, promises = Steps.from_json(run.choices), promises or planned_promises(run)
     budgets = budgets_of(run, promises, share)
@@ -142,7 +142,7 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
 
 
 def _until(counted: float, part: float, number: int) -> float:
-    """Return the part of the run's share that may have been used by the end of a given round of steps."""
+    """Return the part of the run's share that may have been used by the end of a round of steps."""
     return min(1.0, round(counted + part * (number + 1), 12))
 
 
@@ -170,7 +170,7 @@ def _placed(run: Run, steps: Steps, strength: float) -> Steps:
 
 
 def _space_expected(run: Run, placed: Steps) -> Space:
-    """Return the space of the first round or, if that depends on counts yet to be made, one of about the same size."""
+    """Return the space of the first round or, if that depends on future counts, a space of about the same size."""
     public = run.public_dataset
     return space_of(_rows_expected(run), placed) if public is None else space_first(public, placed)
 
@@ -189,8 +189,8 @@ def _forecasts(
 ) -> tuple[Forecast, ...]:
     """Return forecasts of the first round's model; empty if there are too few public points.
 
-    Evaluation data are required for outcomes other than classes, and for runs without public points, in which they also
-    represent the rows to be drawn.
+    Outcomes other than classes require evaluation data. So do runs without public points, whose forecast uses them
+    instead of the rows that the run will draw.
     """
     key = public_key or test_key
     if key is None:
@@ -212,10 +212,10 @@ def _forecasts(
 
 
 def planned_space(run: Run) -> Space:
-    """Return the first round's space, as its plan says.
+    """Return the first round's space according to its plan.
 
-    Without public points, it is fitted on rows drawn from the released counts. Plans made before they said which
-    representation they chose have one without interactions.
+    Without public points, it is fitted on rows drawn from the released counts. Plans of earlier versions do not name
+    their representation, which has no interactions.
     """
     first, public = run.plan["rounds"][rounds_of_counts(run)], run.public_dataset
     steps = replace(Steps.from_json(run.choices), **first.get("space", {}))
@@ -237,7 +237,7 @@ def points_match_counts(opened_round: Round, question: StepsQuestion) -> bool:
 
 
 def rows_of(run: Run) -> np.ndarray:
-    """Return records (n, …) that replace public points, computed from the released rounds of counts."""
+    """Return records (n, …), drawn from the released rounds of counts, that replace public points."""
     return rows_draw(marginals_of(run, rounds_of_counts(run))).x
 
 
@@ -281,7 +281,7 @@ class GradientQuestions(Questions):
 
 
 def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
-    """Report an error if a student is to be published but labels have more combinations than a student can learn."""
+    """Report an error if a student is to be published but there are more combinations of labels than it can learn."""
     if chosen.publish == "student":
         wrong(
             "choices.publish",
@@ -298,7 +298,7 @@ def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:
 
 
 class GradientSteps(EngineMethod):
-    """Method that takes steps in its rounds and releases no labels.
+    """Method whose rounds consist of gradient steps and which releases no labels.
 
     See :class:`training.methods.base.RunMethod`.
     """
@@ -351,7 +351,8 @@ class Sgd(GradientSteps):
     #: If there are no public points, rows drawn from the run's own counts are used instead.
     needs_public_points = False
     questions = GradientQuestions()
-    # Chunks are short, so that consents soon take effect (from the next chunk on) and the progress bar moves.
+    # Chunks are short, so that the progress bar moves and changes of consent, which apply from the next chunk on, soon
+    # take effect.
     batch_size = 10
 
     def check_choices(self, run: Run, wrong: Wrong) -> None:
@@ -496,7 +497,7 @@ def round_open(run: Run) -> Round:
 
 
 def _space(run: Run, index: int) -> Space:
-    """Return the first round's chosen space or, later, the current student's inner layer, with wavelets for images."""
+    """Return the space chosen for the first round or, for later ones, the student's inner layer (plus wavelets)."""
     first = planned_space(run)
     if run.public_dataset is None or index == 0:
         return first
@@ -546,7 +547,7 @@ def student_data_from_steps(run: Run) -> StudentData:
 
 
 def released_shares(run: Run) -> list[ClassShare] | None:
-    """Return the shares of the classes among the people, estimated from the run's very first step."""
+    """Return the shares of the classes among the people, estimated from the run's first step."""
     first = run.rounds.exclude(artifact="").select_related("run").earliest("index")
     batch = first.batches.exclude(released="").order_by("index").first()
     if batch is None:
@@ -555,7 +556,7 @@ def released_shares(run: Run) -> list[ClassShare] | None:
 
 
 def releases_of_points(run: Run, model: Model) -> Releases:
-    """Return a model's predictions for public points in a form that students can learn from; empty if none can."""
+    """Return a model's predictions for public points in a form that students can learn from; empty if there is none."""
     if not run.learns.categories or run.public_dataset is None:
         return predicted([], np.empty((0, 1)))
     shares = run.learns.shares(model.predict_proba(points_of(run.public_points, run.encoder)))
@@ -573,7 +574,7 @@ def model_calibrate(current: Round, model: LinearModel) -> CalibratedModel:
 
 
 def assumed_records(private: Dataset) -> float:
-    """Return the assumed average number of records per holder; only the maximum is known from the dataset."""
+    """Return the assumed average number of records per holder, because the dataset only shows the maximum."""
     return 1.0 if private.most_records == 1 else RECORDS
 
 

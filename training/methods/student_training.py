@@ -1,7 +1,7 @@
-"""Training data and training of a run's student, which uses only released data.
+"""Training of a run's student, and its training data, which are all released.
 
-This module trains the student, records progress in the database, the log and checkpoints, checks a proposed learner,
-and evaluates the student on test data, rounded for publication. The student is calibrated on releases that it has not
+This module checks a proposed learner, trains and calibrates the student, records progress in the database, the log and
+checkpoints, and evaluates the student on test data. It calibrates the student on releases that the student has not
 learned from.
 """
 
@@ -55,14 +55,14 @@ class StudentData:
 
     Attributes:
         releases: The releases about points of the public dataset.
-        coordinates: Coordinates (P, d) of all public points if releases are counts about images, None otherwise. Such
-            counts are refined before a student learns from them (`learning.students.refine`), or smoothed if teachers
-            voted on the points.
-        voters: The public total weight of votes about a point; None if the holders near the point vote.
+        coordinates: Coordinates (P, d) of all public points if releases are counts for images, None otherwise. Before a
+            student learns from such counts, they are refined (`learning.students.refine`) or, if teachers voted,
+            smoothed.
+        voters: The public total weight of votes on a point; None if the holders near the point vote.
         model: The model that a run has released directly; None if it releases only labels.
         learner: Name of the learner that can read ``model``.
         publish: Whether to publish the "student" or the "model"; empty to choose by labelled public points.
-        shares: Shares of the classes among the people, if the releases show them; None otherwise.
+        shares: Shares of the classes among the people; None if the releases do not show them.
     """
 
     releases: Releases
@@ -147,7 +147,7 @@ def checkpoints_folder(run: Run) -> str:
 
 
 def _key(recipe: StudentRecipe, releases: Releases) -> str:
-    """Return a training's key, which is equal for all inputs that produce the same student."""
+    """Return a key for a training, which is equal for all inputs that produce the same student."""
     digest = hashlib.sha256(json.dumps([__version__, recipe.learner, recipe.parameters, recipe.seed]).encode())
     for array in (releases.rows, releases.counts, releases.sigma):
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -164,12 +164,12 @@ _LOGGED = 4  # log messages per training, at even intervals
 
 @contextmanager
 def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Progress]:
-    """Provide a callback that stores the completed part (0 to 1) in a field of the rows and sometimes logs it.
+    """Provide a callback that stores the completed share (0 to 1) in a field of the rows and logs it now and then.
 
     Args:
         rows: Database rows.
         field: Field to write to.
-        end: Value of the field afterwards, even if the training fails.
+        end: Value of the field after the block, even if the training fails.
     """
     last = 0
 
@@ -191,7 +191,7 @@ def checkpoint_at(name: str) -> TrainingCheckpoint:
     """Return the checkpoint of one training, which is a file in private storage.
 
     An unreadable file, left by a worker that died while writing it, is ignored. If the checkpoint cannot be written,
-    training continues without it. After writing it, the training yields if its time slice is over.
+    training continues without it. After writing the checkpoint, the training yields if its time slice is over.
     """
 
     def load() -> bytes | None:
@@ -218,7 +218,7 @@ def checkpoint_drop(name: str) -> None:
 
 
 def student_check(run: Run, wrong: Callable[[str, object], None]) -> None:
-    """Report errors in a proposal's student, so that no budget is spent on a student that cannot learn."""
+    """Report errors in a proposal's student, so that a run does not spend budget on a student that cannot learn."""
     try:
         student = student_create(run.student_learner, run.student_parameters)
     except (ValueError, TypeError) as error:
@@ -279,7 +279,7 @@ HELD_OUT = 0.2
 
 @dataclass(frozen=True)
 class Duel:
-    """Comparison of the student's and the model's correct predictions for labelled public points not learned from."""
+    """Comparison of a student's and a model's correct predictions for labelled public points held out from training."""
 
     points: int
     student: int
@@ -293,10 +293,10 @@ class Duel:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Student that learned from all releases, with the score that the same recipe achieved on held-out releases.
+    """Student trained on all releases, with the score that the same recipe achieved on held-out releases.
 
-    score: agreement with held-out releases; None if none could be held out.  duel: comparison with the model that
-    taught the student, if the held-out points have labels.
+    ``score`` is the agreement with held-out releases; None if none could be held out. ``duel`` is the comparison with
+    the model that taught the student, if the held-out points have labels.
     """
 
     model: Model
@@ -322,7 +322,7 @@ def student_try(
     Args:
         run: The run that made the releases.
         progress: Receives the progress, which is otherwise stored in the run's row.
-        tries: Whether releases are held out.
+        tries: Whether to hold out releases and calibrate the student.
         truth: Categories `(P,)` of the public points, -1 where unknown; None if all are unknown.
     """
     if progress is None:

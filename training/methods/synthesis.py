@@ -55,7 +55,7 @@ _SPACES = (
 class MarginalCells(Cells):
     """Questions whose answers are counts of people for pairs of columns."""
 
-    #: Each person is in one cell for each pair of columns, so shards are smaller.
+    #: Smaller than for other methods, because each person is in one cell for each pair of columns.
     shard = 20_000
 
     def round_open(self, run: Run) -> Round:
@@ -80,7 +80,7 @@ def rows_check(run: Run, wrong: Wrong, field: str) -> None:
 
 
 def marginals_of(run: Run, rounds: int) -> Marginals:
-    """Return the first ``rounds`` rounds of a run's releases, with its plan and its dataset's permanent schema."""
+    """Return the releases of a run's first ``rounds`` rounds, with its plan and its dataset's permanent schema."""
     schema = schema_from_json(run.private_dataset.schema)
     assert isinstance(schema, TabularSchema), "the proposal was checked"
     batches = run.batches.filter(round__index__lt=rounds).order_by("index")
@@ -168,7 +168,7 @@ class Seeds(Cells):
 
 
 class DeniabilityMethod(CountedMethod):
-    """Plausible deniability for each record, not for holders; see :class:`training.methods.base.TableMethod`."""
+    """Plausible deniability of records instead of holders; see :class:`training.methods.base.TableMethod`."""
 
     name = Run.Method.SYNTHESIS.value
     variants: tuple[str, ...] = (Run.Variant.DENIABILITY.value,)

@@ -1,4 +1,4 @@
-"""Datasets, runs and their results."""
+"""Create the tables of datasets, runs and their results."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""Rename fields for the requester, the time of a request, and whether operators know that a site is silent."""
+"""Rename the fields for who requested something, when, and whether operators were notified of a silent site."""
 
 from django.db import migrations
 

@@ -1,4 +1,4 @@
-"""Reinforced labels, which a student predicted and teachers did not contradict."""
+"""Add reinforced labels, which a student predicted and teachers did not contradict."""
 
 from django.db import migrations, models
 

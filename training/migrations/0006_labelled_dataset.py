@@ -1,4 +1,4 @@
-"""Labelled public rows that a run's student learns from."""
+"""Add the dataset of labelled public rows that a run's student learns from."""
 
 import django.db.models.deletion
 from django.db import migrations, models

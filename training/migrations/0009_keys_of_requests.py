@@ -1,4 +1,4 @@
-"""Keys of repeated proposals are kept with those of all other requests, in ``common.HandledRequest``."""
+"""Move the keys of repeated proposals to ``common.HandledRequest``, with those of all other requests."""
 
 from django.db import migrations
 

@@ -13,11 +13,11 @@ from learning.formats import outcome_of
 from learning.outcomes import Outcome
 
 DRAWN = gettext_noop("Synthetic rows drawn from a release by one of this study's runs.")
-"""Provenance of synthetic rows; people state the provenance of other rows in their own words."""
+"""Provenance of synthetic rows. For all other rows, the person who imports them describes the provenance."""
 
 
 class Dataset(Recorded):
-    """Rows of one study: private (owned by holders), public (asked about in votes) or test (for evaluation)."""
+    """Rows of one study: private (owned by holders), public (to vote on) or test (for evaluation)."""
 
     own_words = (DRAWN,)
     open_fields = ("name", "kind", "schema", "most_records", "provenance", "imported_by", "imported_at", "removed_at")
@@ -142,7 +142,7 @@ class DatasetImport(models.Model):
 
 
 class Encoder(Recorded):
-    """A public network that is stated to have been built without the private data; see :mod:`learning.encoders`."""
+    """Public network that its uploader declares was built without the private data; see :mod:`learning.encoders`."""
 
     open_fields = (
         *("name", "digest", "file_digest", "takes", "width", "licence", "source", "artifact"),

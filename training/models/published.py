@@ -16,7 +16,7 @@ from training.models.runs import Run
 
 
 class Published(models.Model):
-    """Publication of a run, which can no longer be downloaded once it is withdrawn."""
+    """Publication of a run. Once withdrawn, it can no longer be downloaded."""
 
     withdrawn_at = models.DateTimeField(null=True, blank=True, editable=False)
     withdrawal_reason = models.CharField(max_length=500, blank=True, editable=False)
@@ -34,9 +34,9 @@ class Published(models.Model):
 
 
 class StudentModel(Published):
-    """Version of a run's student: a model that has learned only from releases, with its card.
+    """Version of a run's student: a model trained only on releases, with its card.
 
-    A run has one version for each training, numbered from 1; ``Run.student`` is the published one.
+    Each training of a run's student creates a version, numbered from 1; ``Run.student`` is the published version.
     """
 
     class Stage(models.TextChoices):
@@ -91,14 +91,14 @@ class StudentModel(Published):
 
     @property
     def is_released_itself(self) -> bool:
-        """Whether this version is the model that the run itself released step by step, rather than a student of it."""
+        """Whether this version is the model that the run itself released step by step, rather than a student."""
         return released_itself(self.learner)
 
 
 class StudentTraining(Part):
-    """Training for a finished run in a separate task, either to train another version of the student or to assess one.
+    """Training for a finished run in a separate task, to train another version of its student or to assess a version.
 
-    To assess ``version``, the same student learns from true public labels.
+    To assess ``version``, the same student is trained on true public labels.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="trainings")

@@ -19,7 +19,7 @@ from training.models.datasets import Dataset
 
 
 class Run(Recorded):
-    """One use of the holders' data, by a method that determines questions and outcome. The row is authoritative."""
+    """One use of the holders' data by a method, which determines questions and outcome. The row is authoritative."""
 
     open_fields = (
         *("title", "purpose", "rehearsal", "seed", "rehearsed", "private_dataset", "public_dataset", "test_dataset"),
@@ -254,13 +254,13 @@ class Run(Recorded):
 
     @property
     def are_points_removed(self) -> bool:
-        """Whether public or labelled points used by the run's student were removed."""
+        """Whether public points or labelled rows used by the run's student were removed."""
         taught = (self.public_dataset, self.labelled_dataset)
         return any(dataset is not None and dataset.removed_at is not None for dataset in taught)
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Schema of a record, as given to users of the results."""
+        """Schema of a record, as published to users of the results."""
         return (self.public_dataset or self.private_dataset).schema
 
     @property
@@ -312,7 +312,7 @@ class ProposalChange(StudyChained):
 
 
 class Round(models.Model):
-    """Round of asking every holder about public points or for gradients, in one representation space.
+    """Round in which every holder is asked about public points or for gradients, in one representation space.
 
     ``artifact`` contains the public questions: the fitted ``representation`` (bytes), and further data for the run's
     method.

@@ -1,1 +1,1 @@
-"""Commands of the training app, with one module for each kind of object."""
+"""Services of the training app, with one module for each kind of object."""

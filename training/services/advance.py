@@ -1,7 +1,7 @@
 """State machine of a run: draft → planning → approved → preparing → asking → learning → finished, failed or cancelled.
 
 The database row is authoritative. Every step can be repeated after a crash and resumes where it stopped. A worker that
-receives a message first does any work that is due earlier, and a sweep queues runs left behind by dead workers.
+receives a message does more urgent work first, and a sweep queues runs left behind by dead workers.
 """
 
 import logging
@@ -60,7 +60,7 @@ def step_of(run: Run) -> Step | None:
 
 @contextmanager
 def _guarded(run_id: str | UUID) -> Iterator[None]:
-    """End the run if it cannot continue; leave it to the sweep if the database or storage is not responding."""
+    """End the run if it cannot continue; leave it to the sweep if the database or storage does not respond."""
 
     def fail(message: str) -> None:
         if not approval_fail(run_id, message):
@@ -103,7 +103,7 @@ def run_advance(run_id: str | UUID) -> bool:
         run = Run.objects.select_related("study").get(pk=run_id)
         if run.has_ended:
             run_forget(run)
-        # If the awaited event happened while this worker had claimed the run, nothing else would resume the run.
+        # If the awaited event happened while this worker held the claim, nothing else would resume the run.
         elif aside or run.status == Run.Status.PLANNING or method_of(run).can_continue(run):
             send("run_advance", run_id)
     return aside or _standing(run_id) != before

@@ -2,10 +2,10 @@
 
 Computing a plan takes up to half a minute, so a request only records the decision (person, time, share, revision) and a
 digest of the facts on which the plan is based. A worker then computes the plan and checks, under the study's lock, that
-nothing has changed. Then the run is approved with its share, or else it becomes a draft again, with the reason.
+nothing has changed. If so, the run is approved with its share. Otherwise it becomes a draft again, with the reason.
 
-Consents, withdrawals and erasures in the meantime have no effect on this, because plans are based on public numbers
-(condition 1 of the guarantee) and a run uses the consents in force when it asks.
+Consents, withdrawals and erasures in the meantime do not affect the approval, because plans are based on public numbers
+(condition 1 in docs/gaussian-accounts.md) and a run uses the consents in force when it asks.
 """
 
 import json
@@ -161,7 +161,8 @@ def approval_fail(run_id: str | UUID, reason: str, *, approved_at: datetime | No
     """Turn a run that cannot be approved back into a draft, and notify its proposer and approver of the reason.
 
     Returns:
-        Whether the run was being approved and, if ``approved_at`` is given, whether the decision was made at that time.
+        Whether the run became a draft: it must have been waiting for its plan and, if ``approved_at`` is given, the
+        decision must date from that time.
     """
     with transaction.atomic():
         study_lock(Run.objects.values_list("study_id", flat=True).get(pk=run_id))
@@ -209,14 +210,14 @@ def _second_person_check(run: Run, acting_user: AbstractBaseUser) -> None:
 
 
 def _share_free(run: Run) -> float:
-    """Return the share of every cap that is free for a run, minus the shares of runs that are being approved."""
+    """Return the share of every cap that is free for a run, not counting the shares of runs that are being approved."""
     others = Run.objects.filter(study=run.study, status=Run.Status.PLANNING, rehearsal=False).exclude(pk=run.pk)
     held = others.values_list("share", flat=True)
     return max(0.0, decimal_sum(share_free(run.study), *(-share for share in held)))
 
 
 def _basis_of(run: Run) -> str:
-    """Return a digest of the public facts, besides the proposal, on which a run's plan is based. Raises PlanError."""
+    """Return a digest of all public facts other than the proposal on which a run's plan is based. Raises PlanError."""
     policy = None if run.rehearsal else policy_in_force(run.study)
     promises = [asdict(promise) for promise in planned_promises(run)]
     facts = [run.revision, policy and policy.pk, promises, head_count_sigma(run)]

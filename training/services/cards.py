@@ -82,7 +82,7 @@ class Candidate:
         return self.evaluation.get("accuracy") if self.evaluation else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the card's entry about this candidate, for users of the chosen model."""
+        """Return the candidate's entry in the card, for users of the chosen model."""
         found = self.evaluation or {}
         entry = {"learner": self.learner, "accuracy": self.accuracy}
         entry |= {name: found[name] for name in ("area",) if name in found}
@@ -102,8 +102,8 @@ def card(
 ) -> dict[str, Any]:
     """Return the model card, which depends on private data only through the releases.
 
-    ``shares``: shares of the classes, see `shares_document`.  ``candidates``: all models that might have been
-    published, including the chosen one.  ``choice``: see `choice_document`.
+    ``shares`` come from `shares_document`, ``choice`` from `choice_document`. ``candidates`` are all models that might
+    have been published, including the chosen one.
     """
     document = {
         **_about(run),

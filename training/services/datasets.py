@@ -49,15 +49,15 @@ def dataset_import(
 ) -> Dataset:
     """Store ``rows`` as a dataset of ``study``; unknown pseudonyms of private rows become holders.
 
-    Private rows of people whose records were erased and who have not consented again are omitted. So are each holder's
-    rows after the first ``MOST_RECORDS`` in the file, so that which records are kept depends only on that holder's
+    Private rows of people whose records were erased and who have not consented again are omitted. Of each holder's
+    rows, only the first ``MOST_RECORDS`` in the file are kept, so that the choice depends only on that holder's
     records.
 
-    ``provenance`` is the operator's unchecked description of the rows' origin. ``balance`` lists how the reader treated
-    the file's rows, and is stored with the dataset. ``artifact`` is the name of the file to write, by default a new
-    one. ``progress`` counts the rows whose people are registered.
+    ``provenance`` is the operator's unchecked description of where the rows come from. ``balance`` states how many rows
+    of the file were used or left out, and is stored with the dataset. ``artifact`` is the name of the file to write, by
+    default a new one. ``progress`` counts the rows whose people are registered.
 
-    Raises DataError and stores nothing if the rows do not suit the kind.
+    Raises DataError and stores nothing if the rows are not suitable for a dataset of this kind.
     """
     dataset_check(study=study, name=name, kind=kind, rows=rows)
     artifact = artifact or f"datasets/{uuid.uuid4()}.npz"
@@ -108,7 +108,7 @@ def dataset_name(study: Study, wanted: str) -> str:
 
 
 def classes_seen(outcome: Outcome, labels: np.ndarray | None) -> list[int]:
-    """Return the numbers of the classes that occur in labels; empty for other outcomes, whose labels are targets."""
+    """Return the numbers of the classes that occur in labels; empty for outcomes other than classes."""
     return np.unique(labels).tolist() if outcome.kind == Classes.kind and labels is not None else []
 
 
@@ -131,7 +131,7 @@ def _owners(study: Study, rows: Rows, most: int, progress: Progress) -> tuple[np
 
 
 def holders_over_limit(rows: Rows) -> dict[str, int]:
-    """Return pseudonyms with more rows than are stored per holder, with their numbers of rows; secret."""
+    """Return the number of rows for each pseudonym that has more rows than are stored per holder. Secret."""
     most, ordered = settings.MOST_RECORDS, np.sort(_hashes(rows))
     several = set(ordered[most:][ordered[most:] == ordered[: max(0, len(ordered) - most)]].tolist())
     if not several:
@@ -141,7 +141,7 @@ def holders_over_limit(rows: Rows) -> dict[str, int]:
 
 
 def holders_count(rows: Rows) -> int:
-    """Return the number of people to whom rows belong (0 if they belong to no one)."""
+    """Return the number of people who own rows (0 if no one does)."""
     return len(distinct(_hashes(rows)))
 
 
@@ -152,7 +152,7 @@ def _hashes(rows: Rows) -> np.ndarray:
 
 @transaction.atomic
 def dataset_provenance_state(*, dataset: Dataset, provenance: str, acting_user: AbstractBaseUser) -> Dataset:
-    """Set a dataset's provenance. Cards of earlier runs keep the previous text."""
+    """Change a dataset's provenance. Cards of earlier runs keep the previous text."""
     study_lock(dataset.study_id)
     locked(dataset).provenance = provenance.strip()
     with changes_recorded([dataset], acting_user=acting_user):

@@ -1,4 +1,4 @@
-"""Downloads of labels, tables, model files and statements, which the release register records with their recipients."""
+"""Downloads of labels, tables, model files and statements. The register records each with its recipient."""
 
 import io
 from collections.abc import Callable, Collection
@@ -34,8 +34,8 @@ from training.models import Run, StudentModel
 def download_record(*, run: Run, what: str, digest: str = "", acting_user: AbstractBaseUser) -> None:
     """Record in the register that ``acting_user`` has received ``what`` of ``run``, except in a rehearsal.
 
-    Requests for labels are not recorded if the method releases no labels. A user who pages through the labels is
-    recorded once, and again only after more labels have been released. A user who requests predictions is recorded the
+    Requests for labels are not recorded if the method releases no labels. A user who pages through labels is recorded
+    once, and again only after more labels have been released. A user who requests predictions is recorded only the
     first time.
     """
     if run.rehearsal or (what == "labels" and not method_of(run).releases_labels):
@@ -55,7 +55,7 @@ def download_record(*, run: Run, what: str, digest: str = "", acting_user: Abstr
 
 @transaction.atomic
 def predictions_record(*, model: StudentModel, records: int, acting_user: AbstractBaseUser) -> None:
-    """Count predictions requested from a model by any user; and record each user in the register once."""
+    """Add to the number of predictions requested from a model, and record each user in the register once."""
     StudentModel.objects.filter(pk=model.pk).update(predictions=F("predictions") + records)
     download_record(run=model.run, what=gettext_noop("predictions"), digest=model.digest, acting_user=acting_user)
 
@@ -102,9 +102,9 @@ def _is_recorded(run: Run, content: dict[str, Any], acting_user: AbstractBaseUse
 
 
 def labels_arrays(run: Run) -> dict[str, np.ndarray]:
-    """Return all public points of ``run`` as encoded records, and its labels and any counts for some of them.
+    """Return all public points of ``run`` as encoded records, with its labels and counts for some of them.
 
-    The points' own labels, which are only for evaluation, are not included. Removed points are missing.
+    The points' true labels, which are only for evaluation, are not included. Points that were removed are missing.
     """
     labelled: QuerySet[Any, Any] = run.queries.filter(label__isnull=False).order_by("row")
     columns = ("row", "label", "counts", "reinforced")
@@ -244,7 +244,7 @@ def file_onnx(version: StudentModel) -> ModelFile:
 
 
 def model_statement(version: StudentModel) -> str:
-    """Return a signature over a version's card and the digests of its files, which is the same for every request."""
+    """Return a signature of a version's card and the digests of its files. It is the same for every request."""
     content: dict[str, Any] = {
         "iss": settings.SITE_URL,
         "iat": int(version.created_at.timestamp()),

@@ -1,11 +1,12 @@
-"""Drawings: single questions to all participants, outside runs, each with a separate share.
+"""Drawings: single questions to all participants outside runs, each with a share of the caps.
 
-Head counts give the number of holders with each promise, for plans (rule 7; condition 9 of the guarantee). Either they
-are drawn with noise in an explicit action, charged, stored and reused, or an operator enters them as public numbers.
+Head counts are the numbers of holders with each promise, which plans need (condition 9 in docs/gaussian-accounts.md).
+They are either drawn with noise at a user's request, charged, stored and reused, or entered by an operator as public
+numbers.
 
-For each check question, drawings count the people whose first answer was right and those whose first answer was wrong.
-Each person is counted in at most one of these two numbers, and so in at most as many cells as there are questions. See
-docs/gaussian-accounts.md.
+For each check question, a drawing counts the people whose first answer was right and those whose first answer was
+wrong. Each person is counted in at most one of these two cells, and so in at most as many cells as there are questions.
+See docs/gaussian-accounts.md.
 """
 
 import math
@@ -41,7 +42,7 @@ from learning.mechanisms.protocol import Draws, People
 from training.errors import STATE
 from training.models import Run
 
-#: Share of the smallest cap that a drawing costs; σ = 10 / μ_min follows from it (condition 9 of the guarantee).
+#: Share of the smallest cap that a drawing costs; it implies σ = 10 / μ_min (condition 9 in docs/gaussian-accounts.md).
 SHARE = 0.01
 
 
@@ -94,8 +95,8 @@ def question_draw(
         counted: Whether each holder is in each cell, (cells, H).
         content: Function from the noisy numbers (cells,) to the content of the release.
         noise: Source of noise; set only by tests.
-        follows: The result of :func:`drawing_last` when the user decided to draw, so that a form sent twice draws once;
-            None if unknown.
+        follows: The result of :func:`drawing_last` when the user opened the form, so that sending the form twice draws
+            only once; None if unknown.
 
     Raises:
         ValidationError: The share is not free, a run is counting people, or there is a newer release than expected.
@@ -136,9 +137,9 @@ def question_draw(
 
 
 def _counts_people(run: Run) -> bool:
-    """Return whether a run still has rounds of counts, in which people are either charged fully for a round or omitted.
+    """Return whether a run still has rounds of counts, which charge each person for a whole round or omit the person.
 
-    Opening another share now would not raise the run's limit, but people would have spent more.
+    Opening another share now would not raise the run's limit, but would use up more of people's budgets.
     """
     counted = [each for each in run.plan.get("rounds", []) if each.keys() & {"table", "marginals"}]
     return run.batches.count() < len(counted)
@@ -147,7 +148,7 @@ def _counts_people(run: Run) -> bool:
 # --- Head counts ------------------------------------------------------------------------------------------------------
 
 
-# Larger than the number of people in any study, and smaller than the largest integer of a database.
+# Above the number of people in any study, and below the largest integer of a database.
 MOST = 1_000_000_000
 
 
@@ -183,7 +184,7 @@ def head_counts_draw(
 
 @transaction.atomic
 def head_counts_enter(*, study: Study, acting_user: AbstractBaseUser, counts: Mapping[str, int]) -> list[HeadCount]:
-    """Enter public numbers by level for the promises of the ε policy in force; no one is charged.
+    """Record public numbers of people by level for the ε policy in force; no one is charged.
 
     The numbers must not be derived from consents; the person who enters them states their source. Raises
     ValidationError.
@@ -239,7 +240,7 @@ _QUANTILE = 1.959963984540054
 
 @dataclass(frozen=True)
 class Understanding:
-    """Result of a count for one question; ``right``, ``low`` and ``high`` (out of 100) are None if noise hides it."""
+    """Result of a count for one question; ``right``, ``low`` and ``high`` (out of 100) are None if too noisy."""
 
     key: str
     right: int | None = None
@@ -249,7 +250,7 @@ class Understanding:
 
 @dataclass(frozen=True)
 class AnswerCounts:
-    """Newest count of answers: the version of the form, the time, and the results, worst-answered question first."""
+    """Newest count of answers: the version of the form, the time, and the results, most wrong answers first."""
 
     form_version: int
     counted_at: datetime
@@ -320,7 +321,7 @@ def _counted(form: ConsentForm, holders: np.ndarray) -> np.ndarray:
 
 
 def answer_counts(study: Study) -> AnswerCounts | None:
-    """Return the results of the newest count, worst-answered question first; None before the first count."""
+    """Return the results of the newest count, with the most wrong answers first; None before the first count."""
     release = Release.chain(study.pk).filter(kind=Release.Kind.ANSWERS).order_by("-sequence").first()
     if release is None:
         return None
@@ -344,7 +345,7 @@ def understanding_of(counts: dict, sigma: float) -> Understanding:
         return Understanding(counts["question"])
     half = math.sqrt(max(b * b - a * c, 0.0)) / a
     low, high = max(b / a - half, 0.0), min(b / a + half, 1.0)
-    if low >= high:  # Noise has moved both ends below 0 or above 1, so use the share closest to the estimate.
+    if low >= high:  # noise has moved both ends below 0 or above 1, so use the share closest to the estimate
         low = high = min(max(b / a, 0.0), 1.0)
     estimate = min(max(right / number, low), high)
     return Understanding(

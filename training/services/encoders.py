@@ -1,11 +1,11 @@
 """Encoders, which turn the records of a study's datasets into vectors: registration, use and withdrawal.
 
-The person who registers an encoder states that it was made without the private data, and then runs may use it. Every
-record is encoded separately, once, on one thread, in a process with limits on memory and time. Vectors are stored in
-the dataset's file next to the record, so erasing a record also erases its vectors.
+The person who registers an encoder declares that it was made without the private data; then runs may use it. Every
+record is encoded once, separately from the others, on one thread, in a process with limited memory and time. Vectors
+are stored in the dataset's file next to the record, so erasing a record also erases its vectors.
 
-The progress and duration of encoding private records may depend on a single record, so only data stewards see them.
-Proposals do not depend on these; an approved run waits for the encoding to end.
+The progress and duration of encoding private records may depend on a single record, so only data stewards see them. A
+proposal is therefore checked without them, and an approved run waits for the encoding to end.
 """
 
 import hashlib
@@ -58,17 +58,18 @@ def encoder_register(
     acting_user: AbstractBaseUser,
     tokenizer: str = "",
 ) -> Encoder:
-    """Register an encoder after a test run, and start encoding the study's datasets with suitable records.
+    """Register an encoder after testing it, and start encoding the study's datasets that have suitable records.
 
     Args:
         study: The study.
         takes: The encoder's input as JSON; see :func:`learning.encoders.input_from_json`.
         source: Origin of the encoder and its training data.
-        stated: Whether the user states that it was made without the study's private data.
+        stated: Whether the user declares that it was made without the study's private data.
         tokenizer: Tokenizer for texts, as JSON of the library `tokenizers`.
 
     Raises:
-        ValidationError: errors by field, if the statement is missing, or the encoder is already registered or unusable.
+        ValidationError: errors by field, also if the declaration is missing or the encoder is already registered or
+            unusable.
     """
     study_open_check(study)
     if not stated:
@@ -172,11 +173,11 @@ def _message(error: EncoderError) -> str:
 
 
 _AT_A_TIME = 256
-#: Number of a public dataset's records that are encoded both singly and in a batch, as a test.
+#: Number of a public dataset's records that are encoded both individually and as a batch, as a test.
 _TRIED = 4
-#: Time after which failed work is tried again; failures are caused by the machine, not by records.
+#: Time after which failed work is retried, because failures are caused by the machine, not by records.
 _AGAIN = timedelta(hours=1)
-#: Number of parts into which records are always divided, so that progress does not reveal the number of records.
+#: Number of parts into which records are divided. It is fixed, so that progress does not reveal the number of records.
 _PARTS = 10
 
 
@@ -197,7 +198,7 @@ def encoding_begin(dataset: Dataset, encoder: Encoder) -> None:
 def encodings_end(encoder: Encoder, *, keep: bool) -> None:
     """Stop all encoding with a withdrawn encoder; in the caller's transaction.
 
-    keep: whether to keep existing vectors; otherwise a worker deletes them.
+    ``keep``: whether to keep existing vectors; otherwise a worker deletes them.
     """
     encodings = encoder.encodings.all()
     if keep:
@@ -209,7 +210,7 @@ def encodings_end(encoder: Encoder, *, keep: bool) -> None:
 
 
 def encoding_work(encoding_id: int | str) -> None:
-    """Encode a dataset unless this is done or a live worker is on it; can be repeated after a crash.
+    """Encode a dataset unless it is encoded or a live worker is encoding it; can be repeated after a crash.
 
     If the encoder is withdrawn, delete its vectors. If the dataset was removed, do nothing.
     """
@@ -302,7 +303,7 @@ def _forget(encoding: Encoding, mine: Any) -> None:
 
 
 def _store(encoding: Encoding, before: str, arrays: dict[str, np.ndarray], end: Callable[[], int]) -> bool:
-    """Point the dataset to a new file with these arrays, if it still points to ``before`` and the job can be ended.
+    """Point the dataset to a new file with these arrays, if it still points to ``before`` and ``end`` succeeds.
 
     Returns:
         Whether this succeeded; otherwise nothing has changed.

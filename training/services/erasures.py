@@ -1,7 +1,7 @@
 """Deletion of records: erasure of a holder's records, removal of datasets, and the end of a study's retention period.
 
 Accounts are not records. A holder's charges and the files that list who was asked are kept, because they are needed to
-check the guarantee and contain only ids and numbers.
+verify the guarantee and contain only ids and numbers.
 """
 
 import logging
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class _Rest:
-    """Dataset stored without some holders and not yet in use. ``gone`` is the number of removed rows by holder."""
+    """New file of a dataset without some holders, not yet in use. ``gone`` is the number of removed rows by holder."""
 
     dataset: Dataset
     before: str
@@ -69,7 +69,7 @@ def records_erase(study_id: int | str) -> int:
         except BaseException:
             arrays_delete(*(rest.artifact for rest in rests))
             raise
-        if not done:  # someone consented again, or another worker got there first, so check again
+        if not done:  # someone consented again, or another worker was faster, so check again
             arrays_delete(*(rest.artifact for rest in rests))
         erased += len(waiting) if done else 0
     if erased:
@@ -82,7 +82,7 @@ def _private(study: Study) -> list[Dataset]:
 
 
 def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
-    """Store a dataset without some holders; return None if they own none of its rows."""
+    """Store a dataset's rows again without some holders; return None if they own no rows."""
     arrays = records_load(dataset)
     before, owners = dataset.artifact, arrays_load(dataset.artifact, "holder")["holder"]
     gone, stays = np.isin(owners, list(holders)), ~np.isin(arrays["holder"], list(holders))
@@ -135,7 +135,7 @@ def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
 
 
 def coordinates_forget(run: Run) -> None:
-    """Delete a run's cached coordinates of records; those of the remaining participants will be computed again."""
+    """Delete a run's cached coordinates of records; they are computed again for the remaining participants."""
     folder = f"{run_folder(run)}/coordinates-"
     files = [name for name in arrays_list(run_folder(run)) if name.startswith(folder)]
     transaction.on_commit(lambda: arrays_delete(*files))
@@ -184,7 +184,7 @@ def dataset_runs(dataset: Dataset) -> QuerySet[Run]:
 
 
 def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:
-    """Delete a dataset's arrays after the commit, along with data that runs keep from private ones."""
+    """Delete a dataset's arrays after the commit and, if it is private, the data that runs keep from it."""
     artifact = dataset.artifact
     dataset.removed_at, dataset.artifact = timezone.now(), ""
     if dataset.kind == Dataset.Kind.PRIVATE:
@@ -202,7 +202,7 @@ def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:
 
 
 def _run_end(run: Run) -> None:
-    """Delete an ended run's private data for a replay, because it can no longer be replayed."""
+    """Delete the private data that an ended run keeps for a replay, because a replay is no longer possible."""
     Run.objects.filter(pk=run.pk).update(forgotten_at=timezone.now())
     transaction.on_commit(lambda: arrays_delete_folder(run_folder(run)))
 
@@ -218,7 +218,8 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
         erase_after: the last day of the records; by default the day announced to holders, and never later.
 
     Raises:
-        ValidationError: there is no reason, no last day or one later than announced, or a run has not ended.
+        ValidationError: the reason or the last day is missing, the last day is later than announced, or a run has not
+            ended.
     """
     study = study_lock(study.pk)
     if study.is_closed:
@@ -247,7 +248,7 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
 
 
 def _alliances_leave(study: Study, acting_user: AbstractBaseUser | None) -> None:
-    """Leave every alliance of a study that is ending, because other members would otherwise wait for it in each run."""
+    """Leave every alliance of a study that is ending, because every run would otherwise wait for it."""
     for alliance in Alliance.objects.filter(study=study, left_at=None):
         alliance_leave(alliance=alliance, acting_user=acting_user)
 
@@ -257,8 +258,8 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
     """Erase all private records of a study after their last day, and close it if necessary; return the number of rows.
 
     This covers rows of private datasets, scans of letters, data that runs keep for a replay, pseudonyms and their key,
-    links, and the user accounts' relation to the study. Decisions, releases and charges are kept, with numbers that do
-    not identify people.
+    links, and the connections of user accounts to the study. Decisions, releases and charges are kept, with numbers
+    that do not identify people.
     """
     study = study_lock(study.pk)
     if study.expired_at is not None or not is_over(study, today):
@@ -303,7 +304,7 @@ def studies_over(today: date | None = None) -> list[Study]:
 
 
 def studies_waiting() -> list[Study]:
-    """Return the studies in which holders are waiting for the erasure of their records."""
+    """Return the studies with pending requests for erasure."""
     studies = Study.objects.filter(disposals__kind=Disposal.Kind.ASKED, expired_at=None).distinct()
     return [study for study in studies if holders_waiting(study)]
 

@@ -1,4 +1,4 @@
-"""Forecast of a run: its plan for a share of every cap, compared with other plans and checked as for an approval.
+"""Forecast of a run: its plan for a share of every cap, checked as for an approval, and compared with alternatives.
 
 Pages, the API and the command line all show this forecast. Everything in it is public, because it is based on policies,
 head counts, shares and public points. The benefit of levels is estimated from plans with one promise for everyone, or
@@ -33,7 +33,7 @@ _BRINGS_LITTLE = gettext_noop(
     "Individual levels add little to this plan: asking only people who allow ε = %(epsilon)g, with that ε for all of "
     "them, would already give %(part)d %% of its signal."
 )
-#: Gain in the forecast share of correct answers below which levels are of little benefit.
+#: Gain in the forecast's share of correct answers below which levels are of little benefit.
 _HALF_A_POINT = 0.005
 
 _GAINS_LITTLE = gettext_noop(
@@ -50,7 +50,7 @@ _LEAVING_OUT = gettext_noop(
 
 @dataclass(frozen=True)
 class Alternative:
-    """A way to ask people; ``signal`` is defined by :func:`learning.mechanisms.protocol.signal`."""
+    """Alternative way to ask people; ``signal`` is defined by :func:`learning.mechanisms.protocol.signal`."""
 
     kind: Annotated[
         str,
@@ -128,7 +128,7 @@ def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative,
 
 
 def alternatives_notes(options: tuple[Alternative, ...]) -> Iterator[Sentence]:
-    """Yield a note on whether personal levels are beneficial; if accounts end a vote, this depends on the labels."""
+    """Yield notes on the benefit of personal levels and, if accounts end a vote, of excluding the strictest promise."""
     if not options:
         return
     levels, threshold, _smallest, *lenient = options
@@ -150,7 +150,7 @@ def alternatives_notes(options: tuple[Alternative, ...]) -> Iterator[Sentence]:
 
 
 def _labels(run: Run, plan: MethodPlan, other: MethodPlan) -> int | None:
-    """Return the number of labels of an alternative plan, or of public points if accounts would not end its vote."""
+    """Return the labels of an alternative plan, at most one per public point; None if accounts do not end the vote."""
     if plan.labels is None or run.public_dataset is None:
         return None
     most = run.public_dataset.rows
@@ -180,7 +180,7 @@ def _planned(run: Run, share: float, promises: list[PlannedPromise]) -> MethodPl
 # --- The forecast of a run --------------------------------------------------------------------------------------------
 
 
-#: Number of holders below which a promise has too few people to hide among and to learn from.
+#: Number of holders below which a promise has too few people to hide among or to learn from.
 FEW = 10
 
 _NO_PROVENANCE = gettext_noop(
@@ -213,7 +213,7 @@ _NO_AREA = Sentence(
         "class is rare, the number of right answers says little. Check the area once the model has been measured."
     )
 )
-#: Smallest gain in the share of correct answers at which a plan recommends a larger share of the caps.
+#: Smallest gain in the share of correct answers for which a note recommends a larger share of the caps.
 _WORSE = 0.05
 
 
@@ -221,7 +221,7 @@ _WORSE = 0.05
 class RunForecast:
     """Plan of a run for a ``share`` of every cap.
 
-    ``notes`` contains notes on all choices and all warnings, and ``alternatives`` show the benefit of personal levels.
+    ``notes`` contains notes on all choices, and all warnings. ``alternatives`` shows the benefit of personal levels.
     """
 
     plan: MethodPlan
@@ -259,7 +259,7 @@ def forecast(run: Run, share: float | None = None) -> RunForecast:
 
 
 def _area_notes(run: Run, planned: MethodPlan) -> Iterator[Sentence]:
-    """Yield a note if a two-class model has a forecast only of correct answers, because its area is measured too."""
+    """Yield a note if the forecast for a two-class model lacks the area, which will be measured as well."""
     of_answers = [each for each in planned.forecasts if each.of != TABLE]
     if len(run.classes) == 2 and of_answers and all(each.measure != AREA for each in of_answers):
         yield _NO_AREA

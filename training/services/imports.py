@@ -1,4 +1,4 @@
-"""Imports in the browser: a user uploads a file and declares its schema, then a worker checks and stores everything.
+"""Imports in the browser: a user uploads a file and declares its schema, then a worker checks and stores the data.
 
 The upload, the report and the first rows are in private storage. They are deleted when the dataset is stored, when the
 import is dropped, and a day after the last step.
@@ -51,12 +51,12 @@ logger = logging.getLogger(__name__)
 
 State = DatasetImport.State
 KEPT = timedelta(days=1)
-"""Time after which an import is dropped if no step of it has been taken."""
+"""Time after its last step after which an import is dropped."""
 
 
 _PROGRESS = "progress"
 _READING = 0.3
-"""Part of an import's progress bar for reading the file; the rest is for storing it."""
+"""Part of an import's progress that corresponds to reading the file; the rest corresponds to storing it."""
 MOST_LOOK_ALIKES = 200
 """Maximum number of groups of look-alike pseudonyms in a report."""
 _LOOK_ALIKE = gettext_noop(
@@ -72,7 +72,7 @@ class Upload:
     Attributes:
         name: Name of the dataset.
         kind: One of `Dataset.Kind`.
-        file: File in a supported format, which its name indicates.
+        file: File in a supported format, which is recognised by the file's name.
         label_file: Label file for an idx file.
         schema: Schema as JSON.
         holder_prefix: Prefix of generated pseudonyms if each private row belongs to a different person.
@@ -91,10 +91,10 @@ class Upload:
 
 
 def import_begin(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> DatasetImport:
-    """Store an uploaded file in private storage; without a schema, draft one from it.
+    """Store an uploaded file in private storage; if no schema is given, draft one from the file.
 
-    For people's rows, the draft does not depend on values: it uses only the names and kinds of columns, and the
-    declarations of columns with the same names in the study's last public dataset.
+    For people's rows, the draft does not depend on values. It uses only the names and kinds of columns, and how the
+    study's last public dataset declares columns with the same names.
 
     Raises:
         ValidationError: errors by field, for example if the name is taken, the study is closed, or no draft is
@@ -131,7 +131,7 @@ def import_begin(*, study: Study, upload: Upload, acting_user: AbstractBaseUser)
 
 
 def upload_name(file: File) -> str:
-    """Return an uploaded file's name without folders; only the end of long names is kept, for all file systems."""
+    """Return an uploaded file's name without folders, shortened to its end if some file systems could not store it."""
     return Path(file.name or "file").name.encode()[-200:].decode(errors="ignore")
 
 
@@ -150,7 +150,7 @@ def _draft(begun: DatasetImport) -> None:
 
 
 def import_facts(dataset_import: DatasetImport) -> dict[str, Any]:
-    """Return facts about each column in a public or test file's first records (`Draft.facts`); empty if private."""
+    """Return facts about each column, from a public or test file's first records (`Draft.facts`); empty if private."""
     return _written(dataset_import, "facts")
 
 
@@ -160,7 +160,7 @@ def _drafting() -> Allowance:
 
 
 def import_declare(*, dataset_import: DatasetImport, schema: dict[str, Any], acting_user: AbstractBaseUser) -> None:
-    """Declare the schema, and have a worker check the file against it.
+    """Declare the schema, and queue a worker's check of the file against it.
 
     Raises:
         DataError: lists all errors in the schema.
@@ -199,7 +199,7 @@ def import_revise(*, dataset_import: DatasetImport, schema: dict[str, Any], acti
 
 
 def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUser) -> None:
-    """Have a worker store the checked file as a dataset.
+    """Queue the checked file for a worker to store as a dataset.
 
     Raises:
         ValidationError: the file has not been checked, or the check found errors.
@@ -226,7 +226,7 @@ def import_drop(*, dataset_import: DatasetImport) -> None:
 
 
 def import_work(import_id: str) -> None:
-    """Check or store an import unless a live worker is on it or nothing is due; can be repeated after a crash."""
+    """Check or store an import unless nothing is due or a live worker is doing so; can be repeated after a crash."""
     with lease(DatasetImport, import_id) as token:
         row = DatasetImport.objects.select_related("study", "requested_by").filter(pk=import_id).first()
         if token is None or row is None or row.state not in DatasetImport.BUSY:
@@ -348,7 +348,7 @@ def upload_read(
     report: Report,
     progress: Progress | None = None,
 ) -> Rows:
-    """Return the rows of an uploaded file, with labels and holders if its kind has them. Errors go to the report.
+    """Return the rows of an uploaded file, with labels and holders if its kind has them, and report errors.
 
     A separate process reads the file.
     """
@@ -398,7 +398,7 @@ def _stored_note(row: DatasetImport, share: float) -> None:
 
 
 def import_report(dataset_import: DatasetImport) -> dict[str, Any]:
-    """Return a check's report with the first rows; empty before the check."""
+    """Return the report of the check with the first rows; empty before the check."""
     return _written(dataset_import, "report")
 
 
@@ -451,7 +451,7 @@ def _files_delete(dataset_import: DatasetImport) -> None:
 
 
 # --- Rehearsal studies ------------------------------------------------------------------------------------------------
-# Here a single request is enough; people's records go through the steps above, so that a data steward checks them
+# A single request is enough here. People's records go through the steps above, so that a data steward checks them
 # before they are stored.
 
 

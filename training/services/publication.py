@@ -1,7 +1,7 @@
-"""Publications of a run: the rule for models, their stages and thresholds, tables, and withdrawals. All are logged.
+"""Publications of a run: the rule for models, stages, thresholds, tables, and withdrawals. Every change is logged.
 
 A run publishes its model automatically if it meets the rule; otherwise a person may publish it with a reason. A run
-that has released too few labels has no model. Counts or synthetic rows are published with a card.
+that has released too few labels has no model. Counts or synthetic rows are always published with a card.
 """
 
 import logging
@@ -66,10 +66,10 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
     """Return reasons not to publish a model automatically; empty if it is good enough.
 
     A model passes if it was evaluated on at least `LEAST_TEST_POINTS` points, the 95 % interval of its area lies above
-    0.5 (the area of a model that always predicts the same class), and it is right more often than always predicting the
-    most frequent class. A model of a rare outcome may hardly ever predict it but still show who is at risk, so a person
-    must decide whether to publish it. For other outcomes the first measure decides: R² above 0, concordance or mean
-    area above 0.5.
+    0.5 (the area of a model that always predicts the same class), and its accuracy is above that of always predicting
+    the most frequent class. A model of a rare outcome may hardly ever predict it but still show who is at risk, so a
+    person must decide whether to publish it. For other outcomes the first measure decides: R² above 0, concordance or
+    mean area above 0.5.
     """
     least = settings.LEAST_TEST_POINTS
     if least is None:
@@ -121,7 +121,7 @@ NEXT: dict[str, tuple[str, ...]] = {
     _Stage.PRODUCTION: (_Stage.CANDIDATE, _Stage.ARCHIVED),
     _Stage.ARCHIVED: (_Stage.CANDIDATE,),
 }
-"""Stages that may follow each stage; an archived model becomes a candidate before it is used again."""
+"""Stages that may follow each stage. An archived model must become a candidate before it can be used again."""
 
 
 def registered_models(models: QuerySet[StudentModel]) -> QuerySet[StudentModel]:
@@ -183,8 +183,8 @@ def model_threshold_set(
     """Set the minimum probability at which a run's published model predicts a class, and log this.
 
     The threshold is computed from the costs of missing the class and of predicting it wrongly, or from a desired
-    sensitivity. For a sensitivity, probabilities for public points are used, never for test points. Without a class,
-    the model predicts the likeliest class again.
+    sensitivity. A sensitivity is estimated on public points, never on test points. Without ``class_name``, the model
+    predicts the likeliest class again.
 
     Raises:
         ValidationError: there is no published model or no such class, or a value is missing.
@@ -357,7 +357,7 @@ def result_publish(run: Run) -> bool:
 
 
 def _rows_import(run: Run, rows: SyntheticRows) -> Dataset:
-    """Import a run's synthetic rows as a public dataset without classes, which are not ground truth; return it."""
+    """Import a run's synthetic rows as a public dataset without classes, because those are not ground truth."""
     return dataset_import(
         study=run.study,
         name=dataset_name(run.study, run.title),

@@ -57,14 +57,14 @@ def restore_settle(
 ) -> Settlement:
     """Settle a restore and unlock the study.
 
-    People's decisions since the backup are recorded again from the journal, :func:`accounting.gaps.gap_settle` charges
-    the gap, runs whose shares this uses up end, and removals and withdrawals are repeated.
+    People's decisions since the backup are recorded again from the journal, and :func:`accounting.gaps.gap_settle`
+    charges the gap. Runs whose shares this uses up are ended, and removals and withdrawals are repeated.
 
     Args:
         study: A study whose database is older than the journal.
         share: See :func:`accounting.gaps.gap_settle`.
-        given_up: Number of people's acts to give up because the objects they refer to were lost as well.
-        entered: Whether acts missing from the journal were entered by hand.
+        given_up: Number of acts of people to give up because the objects to which they refer were lost as well.
+        entered: Whether staff have entered the acts that the journal lacks.
 
     Raises:
         ValidationError: the journal contains acts that are missing from the database and cannot be recorded again.
@@ -129,7 +129,7 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
 def _dispose(study: Study, disposal: Disposal, acting_user: AbstractBaseUser) -> None:
     """Repeat an earlier act: remove a dataset, withdraw an encoder, a model or a table, or close the study.
 
-    Restored runs that had ended before the act are cancelled first.
+    Runs that the restore has reopened but that had ended before the act are cancelled first.
     """
     if disposal.kind == Disposal.Kind.CLOSED:
         _runs_cancel(Run.objects.filter(study=study), acting_user)

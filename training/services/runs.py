@@ -1,7 +1,7 @@
-"""Commands on a run: propose, edit, check, cancel, and delete data that must not outlive it.
+"""Services to propose, edit, check and cancel a run, and to delete data that must not outlive it.
 
-Ending a run that has ended has no effect. Only a draft's proposer may change it, because other people could otherwise
-approve a proposal that they wrote; each change is logged and creates a new revision.
+Ending a run that has ended has no effect. Only its proposer may change a draft, because otherwise people could approve
+their own changes. Each change is logged and creates a new revision.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -
 def run_check(run: Run) -> RunMethod:
     """Check that a run is well formed using only public information, fill in defaults, and return its method.
 
-    The result does not depend on consents or private records (condition 1 of the guarantee); otherwise, people who
-    propose or approve runs would learn about them.
+    The result does not depend on consents or private records (condition 1 in docs/gaussian-accounts.md); otherwise it
+    would reveal something about them to people who propose or approve runs.
 
     Raises:
         ValidationError: errors by field.
@@ -80,7 +80,7 @@ def run_check(run: Run) -> RunMethod:
         errors.setdefault(field, []).append(str(message))
 
     # The database checks that references exist; their constraints are checked below, by methods, or on approval.
-    # Checking them here with separate queries would take longer than everything else.
+    # Checking each one here with a query would take longer than everything else.
     references = {each.name for each in Run._meta.concrete_fields if each.is_relation and getattr(run, each.attname)}
     try:
         run.clean_fields(exclude=references)
@@ -164,7 +164,7 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
 
 
 def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
-    """Report an error if a student cannot also learn from the chosen labelled public rows."""
+    """Report an error if the student cannot learn from the chosen labelled public rows as well."""
     field, labelled = "labelled_dataset", run.labelled_dataset
     assert labelled is not None, "it was chosen"
     if run.alliance_id:
@@ -181,7 +181,7 @@ def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
 def run_cancel(
     *, run: Run, acting_user: AbstractBaseUser | None, message: str = gettext_noop("An operator has cancelled the run.")
 ) -> Run:
-    """End a run that has not ended. Releases and charges remain; the reserved budget becomes free.
+    """End a run that has not ended. Releases and charges remain, and the reserved budget is freed.
 
     ``acting_user`` is None if the run ends because the last day of the study's records has passed. ``message`` is the
     reason.
@@ -276,7 +276,7 @@ _DATASETS = ("private_dataset", "public_dataset", "test_dataset", "labelled_data
 
 
 def _own_draft(run: Run, acting_user: AbstractBaseUser, otherwise: str) -> Run:
-    """Return the draft, locked; raise an error with the message ``otherwise`` if it is no longer a draft."""
+    """Lock and return a draft; raise an error with the message ``otherwise`` if it is no longer a draft."""
     related = ("study", *_DATASETS)
     run = Run.objects.select_for_update(of=("self",)).select_related(*related).get(pk=run.pk)
     if run.created_by_id != acting_user.pk:
@@ -328,7 +328,7 @@ def run_forget(run: Run) -> None:
 
     Unreleased noise and results are deleted as well. If the study keeps votes, the data for a replay are kept.
 
-    A worker that is still busy with the run may write once more; the sweep then deletes again.
+    A worker that is still working on the run may write such data again; the sweep then deletes it.
     """
     released_tidy(run)
     if run.alliance is not None:
@@ -352,7 +352,7 @@ def run_forget(run: Run) -> None:
 # --- Suggestions ------------------------------------------------------------------------------------------------------
 
 FEW_POINTS = 1000
-"""Number of public images below which even a student trained on true labels would not be more accurate."""
+"""Number of public images below which a student would not be more accurate even if it learned from true labels."""
 
 
 @dataclass(frozen=True)
@@ -367,8 +367,8 @@ class Suggestion:
 def suggested_method(kind: str, points: int) -> Suggestion:
     """Return the method that was most accurate in measurements on similar data.
 
-    The suggestion does not depend on the number of people: on Adult, methods ranked the same with 300 people as with
-    32,561. The plan shows how well the answers of a few people stand out from the noise.
+    The suggestion does not depend on the number of people: on Adult, the ranking of methods was the same with 300
+    people as with 32,561. The plan shows whether the answers of a few people stand out from the noise.
 
     Args:
         kind: Kind of records, "image" or "table".
@@ -397,7 +397,7 @@ def suggested_method(kind: str, points: int) -> Suggestion:
 
 
 def suggestion_for(study: Study) -> Suggestion:
-    """Return the suggestion for a new proposal in a study, based on its last public dataset (if none, for tables)."""
+    """Return the suggestion for a new proposal in a study, based on its last public dataset (or for tables)."""
     public = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).order_by("-imported_at").first()
     if public is None:
         return suggested_method("table", 0)

@@ -1,6 +1,6 @@
-"""Students, which learn only from releases. Each one, or the released model itself, is stored as a version with a card.
+"""Students, which learn only from releases. Each student, or the released model itself, is a version with a card.
 
-A finished run's student can be trained again or assessed at no charge. Such a training is a row and a task: it can be
+A finished run's student can be trained again or assessed at no charge. Such a training has a row and a task. It can be
 repeated after a crash, resumes from its checkpoint, and is marked as done in the transaction that writes its version.
 Every version is kept and recorded in the register.
 """
@@ -126,9 +126,9 @@ def student_teach(
 ) -> TrainedStudent:
     """Train a student on the run's releases and store its file.
 
-    ``may_release``: whether the run's released model may be published instead. The model is published if the run
-    requires it. If the run does not specify this, the model is published unless the student is right more often on
-    labelled public points that it has not learned from.
+    ``may_release``: whether the run's released model may be published instead. If the run does not specify which of
+    them to publish, the model is published unless the student is right more often on labelled public points that it has
+    not learned from.
     """
     student_data = student_data_of(run)
     if student_data.model is None and not len(student_data.releases):
@@ -179,7 +179,7 @@ def _calibration_of(model: Model) -> Calibration:
 
 
 def _labels_right(releases: Releases, truth: np.ndarray | None) -> float | None:
-    """Return the published share of released labels that are right; None if it is unknown, and for categories."""
+    """Return the share of released labels that are right, as published; None if it is unknown, and for categories."""
     if truth is None:
         return None
     return published_accuracy(int((truth[releases.rows] == releases.labels).sum()), len(releases))
@@ -193,7 +193,7 @@ def version_add(
     requested_by_id: int | None = None,
     publishes: bool = False,
 ) -> StudentModel:
-    """Add the next version with its release, and request its assessment, in the caller's transaction and study lock.
+    """Add the next version with its release, and request its assessment. The caller holds the study's lock.
 
     ``publishes``: whether the run publishes the version automatically.
     """
@@ -411,7 +411,7 @@ def versions_under_way(run: Run) -> Any:
 
 
 def student_learn(training_id: int | str, progress: Progress | None = None) -> bool:
-    """Do a training, reporting to `progress`, unless it is done or a live worker is on it; return whether it ran."""
+    """Run a training unless it is done or a live worker is running it; return whether this call ran it."""
     training = StudentTraining.objects.select_related("run").filter(pk=training_id).first()
     if training is None:
         return False
@@ -447,7 +447,7 @@ def _fail(training: StudentTraining, message: str) -> None:
 
 
 def _worked(training: StudentTraining, also: Progress | None) -> str:
-    """Do the training and write its result; leave no file in private storage.
+    """Run the training and write its result; return an empty file name, because nothing is kept in private storage.
 
     Raises RunError if the public points were removed after the request.
     """
@@ -491,7 +491,7 @@ def _version_assess(training: StudentTraining, progress: Progress) -> None:
     truth, reference = truth_of(run.public_points), None
     if truth is not None:
         numbers = run.learns.categories_of(truth)
-        if (numbers >= 0).all():  # the true categories of people censored early are not known
+        if (numbers >= 0).all():  # the true categories of people censored early are unknown
             true = labelled(np.arange(len(truth)), numbers, classes=len(run.learns.categories))
             student = published_form(student_from(run, recipe, true, progress), run.learns)
             reference = evaluation(student, run.test_dataset, run.encoder)
