@@ -1,9 +1,9 @@
-"""Generate the parts of the client that are derived from the site or from other parts of the client.
+"""Generate the parts of the client that are derived from the site or from the client itself.
 
     python -m client.generate
 
-These are `ipate_client/proposals.py`, from the choices of each method; `ipate_client/asynchronous.py`, from the methods
-of `Site`; and the tables of methods in README.md. A test checks that they are up to date.
+This writes `ipate_client/proposals.py` (from the choices of each method), `ipate_client/asynchronous.py` (from the
+methods of `Site`), and the tables of methods in README.md. A test checks that they are up to date.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def proposals() -> str:
         "from ipate_client.proposing import Proposing, planning, proposing\n\n",
         "if TYPE_CHECKING:\n    from ipate_client.documents import Dataset\n\n\n",
         "class Proposals(Proposing):\n",
-        '    """A study\'s proposals. Pass a dataset only if the study has more than one of its kind."""\n',
+        '    """Proposals of a study. Pass a dataset only if the study has more than one of that kind."""\n',
     ]
     names: set[str] = set()
     for method in IMPLEMENTED:
@@ -97,36 +97,32 @@ def _learns(method: Any) -> bool:
 
 
 def _fields(method: Any) -> dict[str, tuple[str, str | None, str]]:
-    """Return the type, default and explanation of each field that the proposals of all methods share."""
+    """Return the type, default and explanation of each field that proposals of every method have."""
     from learning.students import STUDENTS
 
     dataset = "Dataset | int | None"
     fields: dict[str, tuple[str, str | None, str]] = {
         "title": ("str", None, "Title of the run."),
-        "purpose": ("str", '""', "Why it is needed, for the person who approves it."),
-        "private_dataset": (dataset, "None", "People's records; the study's private dataset if it has only one."),
+        "purpose": ("str", '""', "Why the run is needed, for the person who approves it."),
+        "private_dataset": (dataset, "None", "People's records; by default the study's only private dataset."),
     }
     if _learns(method):
-        points = "the study's public dataset if it has only one." if method.needs_public_points else "none if left out."
+        points = "by default the study's only public dataset." if method.needs_public_points else "by default none."
         fields |= {
             "public_dataset": (dataset, "None", f"Public points; {points}"),
-            "test_dataset": (
-                dataset,
-                "None",
-                "Data to measure the model; the study's test dataset if it has only one.",
-            ),
+            "test_dataset": (dataset, "None", "Data to evaluate the model; by default the study's only test dataset."),
             "labelled_dataset": (dataset, "None", "Public dataset whose labels the student also learns from."),
             "student_learner": (
                 f"{_literal(list(STUDENTS))} | None",
                 "None",
-                "The student; a suggested one if left out.",
+                "The student; by default a suggested one.",
             ),
             "student_parameters": ("Mapping[str, Any] | None", "None", "Parameters of the student."),
-            "wanted_labels": ("int | None", "None", "Labels after which the run stops."),
+            "wanted_labels": ("int | None", "None", "Number of labels after which the run stops."),
         }
     return fields | {
-        "batch_size": ("int | None", "None", "Queries or steps that are released together."),
-        "seed": ("int | None", "None", "For rehearsals only."),
+        "batch_size": ("int | None", "None", "Number of queries or steps that are released together."),
+        "seed": ("int | None", "None", "Seed; only for rehearsals."),
         "rehearsed": ("Mapping[str, Any] | None", "None", "Settings of a rehearsal: levels, accounting, conversion."),
     }
 
@@ -143,7 +139,7 @@ def _type(choice: Any) -> str:
 
 
 def _required(choice: Any) -> str | None:
-    """Return the default for the argument of a choice; None if the argument is required."""
+    """Return the default of a choice's argument; None if the argument is required."""
     return None if choice.default is None and not choice.optional else "None"
 
 
@@ -154,7 +150,7 @@ def _explained(choice: Any) -> str:
     if choice.minimum is not None:
         parts.append(f"From {choice.minimum:g} to {choice.maximum:g}.")
     if choice.default not in (None, "", {}):
-        parts.append(f"{choice.default} if left out.")
+        parts.append(f"Default: {choice.default}.")
     return " ".join(filter(None, parts)).replace("\\", "\\\\")
 
 
@@ -197,7 +193,7 @@ def asynchronous() -> str:
             "from asyncio import to_thread\nfrom typing import TYPE_CHECKING\n\n",
             f"from ipate_client.site import Site\n\nif TYPE_CHECKING:\n{imports}    import pandas as pd\n\n\n",
             'class AsyncSite:\n    """An iPATE site, with the methods of `Site` as coroutines.\n\n',
-            "    Cancelling a coroutine stops the wait, but not the request.\n\n    Args:\n",
+            "    Cancelling a coroutine ends the wait, but not the request.\n\n    Args:\n",
             "        address: URL of the site; by default the environment variable IPATE_SITE.\n",
             "        token: Your token; by default the environment variable IPATE_TOKEN.\n",
             '        timeout: Seconds to wait for an answer.\n    """\n\n',
@@ -275,7 +271,7 @@ def _requests(node: ast.FunctionDef) -> Iterator[tuple[str, str]]:
 
 
 def _path(value: ast.expr) -> str | None:
-    """Return the path in a call of `at` or in a plain string; None for anything else."""
+    """Return the path from a call of `at` or from a plain string; None for anything else."""
     if isinstance(value, ast.Constant) and isinstance(value.value, str):
         return value.value
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "at":

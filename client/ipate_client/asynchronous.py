@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class AsyncSite:
     """An iPATE site, with the methods of `Site` as coroutines.
 
-    Cancelling a coroutine stops the wait, but not the request.
+    Cancelling a coroutine ends the wait, but not the request.
 
     Args:
         address: URL of the site; by default the environment variable IPATE_SITE.
@@ -84,7 +84,7 @@ class AsyncSite:
         return await to_thread(self.site.register_encoder, study, file, takes=takes, tokenizer=tokenizer, **fields)
 
     async def set_up_rehearsal(self, *, members: Mapping[str, str] | None = None, **fields: Any) -> Study:
-        """Create a rehearsal study, which is for data that are not confidential."""
+        """Create a rehearsal study for data that are not confidential."""
         return await to_thread(self.site.set_up_rehearsal, members=members, **fields)
 
     async def import_dataset(
@@ -117,7 +117,7 @@ class AsyncSite:
         different_people: bool = False,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Upload and check a dataset, and store it if nothing is wrong."""
+        """Upload and check a dataset, and store it if there are no errors."""
         return await to_thread(
             self.site.import_records,
             study,
@@ -144,7 +144,7 @@ class AsyncSite:
         *,
         dry_run: bool = False,
     ) -> int:
-        """Record a list of decisions on paper, either all of them or none."""
+        """Record a list of decisions made on paper, either all of them or none."""
         return await to_thread(self.site.record_consents, study, decisions, scans, dry_run=dry_run)
 
     async def draw_head_counts(
@@ -154,7 +154,7 @@ class AsyncSite:
         return await to_thread(self.site.draw_head_counts, study, counts=counts, follows=follows)
 
     async def webhooks(self, study: Study | str) -> list[dict[str, Any]]:
-        """Return the webhooks of a study: id, url, events, and who created each webhook and when."""
+        """Return the webhooks of a study: id, url, events, creator and time of creation."""
         return await to_thread(self.site.webhooks, study)
 
     async def make_webhook(self, study: Study | str, url: str, *, events: Sequence[str]) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class AsyncSite:
         return await to_thread(self.site.methods)
 
     async def learners(self) -> list[dict[str, Any]]:
-        """Return the available learners with their parameters, for the choice ``learner`` of *pate*."""
+        """Return the available teacher learners with their parameters, for the choice ``learner`` of *pate*."""
         return await to_thread(self.site.learners)
 
     async def student_learners(self) -> list[dict[str, Any]]:
@@ -194,11 +194,11 @@ class AsyncSite:
         return await to_thread(self.site.representations)
 
     async def plan(self, *, share: float | None = None, **proposal: Any) -> Plan:
-        """Return the plan of a run without saving anything: actions, charges, forecasts and warnings."""
+        """Return the plan of a run without saving anything: its steps, charges, forecasts and warnings."""
         return await to_thread(self.site.plan, share=share, **proposal)
 
     async def propose(self, **proposal: Any) -> Run:
-        """Save a draft of a run."""
+        """Save a draft of a run, which starts once another person, an operator of the study, approves it."""
         return await to_thread(self.site.propose, **proposal)
 
     async def edit(self, run: Run | str, **proposal: Any) -> Run:
@@ -210,7 +210,7 @@ class AsyncSite:
         return await to_thread(self.site.withdraw, run)
 
     async def plan_of(self, run: Run | str, *, share: float | None = None) -> Plan:
-        """Return a run's stored plan or, for a draft (operators only), the plan that this share would lead to."""
+        """Return a run's stored plan or, for a draft (operators only), its plan for this share."""
         return await to_thread(self.site.plan_of, run, share=share)
 
     async def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:
@@ -230,7 +230,7 @@ class AsyncSite:
         return await to_thread(self.site.runs, **filters)
 
     async def compare(self, *runs: Run | str) -> dict[str, Any]:
-        """Return the outcomes of two to six runs, and the ``parameters`` that differ, with their value in each run."""
+        """Return the outcomes of two to six runs, and the ``parameters`` that differ, with their values in each run."""
         return await to_thread(self.site.compare, *runs)
 
     async def run(self, run: Run | str) -> Run:
@@ -255,28 +255,28 @@ class AsyncSite:
         """Return an alliance of a study, by its ``id`` in `alliances`."""
         return await to_thread(self.site.alliance, study, alliance)
 
-    async def propose_over_sites(self, study: Study | str, alliance: int, **proposal: Any) -> Run:
-        """Save a draft of a run across sites, as their hub."""
-        return await to_thread(self.site.propose_over_sites, study, alliance, **proposal)
+    async def propose_across_sites(self, study: Study | str, alliance: int, **proposal: Any) -> Run:
+        """Save a draft of a run across sites, as an operator of their hub."""
+        return await to_thread(self.site.propose_across_sites, study, alliance, **proposal)
 
-    async def take_up(self, study: Study | str, alliance: int, number: str, *, private_dataset: int) -> Run:
-        """Save a run proposed by the hub as a draft in a site's study; another operator approves it."""
-        return await to_thread(self.site.take_up, study, alliance, number, private_dataset=private_dataset)
+    async def accept(self, study: Study | str, alliance: int, number: str, *, private_dataset: int) -> Run:
+        """Accept a run proposed by the hub: save it as a draft in the site's study, for another operator to approve."""
+        return await to_thread(self.site.accept, study, alliance, number, private_dataset=private_dataset)
 
     async def decline(self, study: Study | str, alliance: int, number: str) -> dict[str, Any]:
         """Decline a run proposed by the hub, as an operator of a site; the hub then ends the run."""
         return await to_thread(self.site.decline, study, alliance, number)
 
-    async def over_sites(self, run: Run | str) -> dict[str, Any]:
-        """Return the participating sites of a run across sites, the sites it is waiting for, and its questions."""
-        return await to_thread(self.site.over_sites, run)
+    async def sites_of(self, run: Run | str) -> dict[str, Any]:
+        """Return the sites that take part in a run across sites, those it is waiting for, and its questions."""
+        return await to_thread(self.site.sites_of, run)
 
-    async def go_on(self, run: Run | str, *, without: str) -> dict[str, Any]:
+    async def continue_run(self, run: Run | str, *, without: str) -> dict[str, Any]:
         """Continue a run without a site that it is waiting for, as an operator of the hub."""
-        return await to_thread(self.site.go_on, run, without=without)
+        return await to_thread(self.site.continue_run, run, without=without)
 
     async def labels(self, run: Run | str) -> pd.DataFrame:
-        """Return the released labels by row of the public dataset."""
+        """Return the released labels, indexed by row of the public dataset."""
         return await to_thread(self.site.labels, run)
 
     async def public_points(self, run: Run | str) -> PublicPoints:
@@ -284,7 +284,7 @@ class AsyncSite:
         return await to_thread(self.site.public_points, run)
 
     async def counts(self, run: Run | str) -> pd.DataFrame:
-        """Return the table of a *counts* run: values of its columns, people, intervals, and sum of weights."""
+        """Return the table of a *counts* run: values of its columns, people, intervals, and sums of weights."""
         return await to_thread(self.site.counts, run)
 
     async def counts_plot(self, run: Run | str) -> Svg:
@@ -312,11 +312,11 @@ class AsyncSite:
         return await to_thread(self.site.stage, run, stage)
 
     async def card(self, run: Run | str, *, version: int | None = None) -> Card:
-        """Return the document of a run's model: its card, row schema and files."""
+        """Return the document of a run's model: its card, the schema of a row, and its files."""
         return await to_thread(self.site.card, run, version=version)
 
     async def model(self, run: Run | str, *, version: int | None = None) -> LocalModel:
-        """Return the model of a run as a fitted scikit-learn estimator, to predict on this machine."""
+        """Return the model of a run as a fitted scikit-learn estimator for predictions on this machine."""
         return await to_thread(self.site.model, run, version=version)
 
     async def model_file(self, run: Run | str, *, version: int | None = None) -> bytes:
@@ -324,7 +324,7 @@ class AsyncSite:
         return await to_thread(self.site.model_file, run, version=version)
 
     async def statement(self, run: Run | str, *, version: int | None = None) -> str:
-        """Return the signed card and digests of a model, as a JSON Web Signature; `keys` returns the public keys."""
+        """Return a JSON Web Signature of a model's card and digests, which you can check with the public `keys`."""
         return await to_thread(self.site.statement, run, version=version)
 
     async def keys(self) -> list[dict[str, Any]]:
@@ -332,7 +332,7 @@ class AsyncSite:
         return await to_thread(self.site.keys)
 
     async def set_threshold(self, run: Run | str, class_name: str, **costs: float) -> dict[str, Any]:
-        """Set the threshold above which the model predicts a class, as an operator; return the model's document."""
+        """Set the minimum probability for predicting a class, as an operator; return the model's document."""
         return await to_thread(self.site.set_threshold, run, class_name, **costs)
 
     async def students(self, run: Run | str) -> dict[str, Any]:
@@ -342,7 +342,7 @@ class AsyncSite:
     async def train_student(
         self, run: Run | str, student_learner: str, student_parameters: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Train the student of a finished run again from its releases, at no privacy cost; return its versions."""
+        """Train the student of a finished run again on its releases, at no privacy cost; return all versions."""
         return await to_thread(self.site.train_student, run, student_learner, student_parameters)
 
     async def publish_version(self, run: Run | str, *, version: int, reason: str = "") -> list[dict[str, Any]]:

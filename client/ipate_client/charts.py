@@ -13,7 +13,7 @@ _LEFT, _WIDTH = 170.0, 450.0
 
 @dataclass(frozen=True)
 class Svg:
-    """An image that a notebook shows. ``svg`` is its source."""
+    """Image for notebooks. ``svg`` is its source."""
 
     svg: str
 
@@ -22,12 +22,12 @@ class Svg:
 
 
 def block(title: str, beside: str, *parts: str) -> str:
-    """Return a section with a title and these parts (HTML)."""
+    """Return an HTML section with a title, a text next to the title, and these parts."""
     return f"<div><strong>{escape(title)}</strong> <small>{escape(beside)}</small>{''.join(parts)}</div>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table; empty if there are no rows."""
+    """Return an HTML table; empty if there are no rows."""
     lines = ["".join(f"<td>{escape(_text(cell))}</td>" for cell in row) for row in rows]
     if not lines:
         return ""
@@ -38,14 +38,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> str:
-    """Return a table of names and values, omitting empty values."""
+    """Return an HTML table of names and values, omitting empty values."""
     known = [(name, value) for name, value in pairs if value not in (None, "")]
     cells = [f"<tr><th>{escape(name)}</th><td>{escape(_text(value))}</td></tr>" for name, value in known]
     return f"<table><tbody>{''.join(cells)}</tbody></table>"
 
 
 def items(texts: Iterable[str]) -> str:
-    """Return a list of sentences; empty if there are none."""
+    """Return an HTML list of sentences; empty if there are none."""
     lines = "".join(f"<li>{escape(str(text))}</li>" for text in texts)
     return f"<ul>{lines}</ul>" if lines else ""
 
@@ -77,9 +77,9 @@ def budget_bars(title: str, groups: Sequence[dict[str, Any]]) -> str:
 def intervals(
     title: str, found: Sequence[dict[str, Any]], about: str = "forecast (bar), most frequent class (line)"
 ) -> str:
-    """Return a chart of forecasts from 0 to 1 as intervals, with the most frequent class's share and measured results.
+    """Return a chart of forecasts from 0 to 1 as intervals, with measured results and the most frequent class's share.
 
-    Forecasts on another scale are given as text.
+    Forecasts on other scales appear as text.
     """
     parts = [*_opened(title, len(found)), f'<text x="0" y="15">{about}</text>']
     for place, each in enumerate(found):
@@ -154,7 +154,7 @@ def card(document: Mapping[str, Any]) -> str:
 
 
 def bars(title: str, rows: Sequence[tuple[str, float, float, float]]) -> str:
-    """Return a bar for each name and number, with the interval around the number."""
+    """Return a bar chart of named numbers, each with its interval."""
     most = max([1e-12, *(high for _name, _value, _low, high in rows)])
     parts = _opened(title, len(rows))
     for place, (name, value, low, high) in enumerate(rows):

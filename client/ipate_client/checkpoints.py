@@ -1,6 +1,6 @@
 """Verify that an installation's signed checkpoint is genuine, extends an earlier one, and covers a decision.
 
-This file needs only Python's standard library, so it can be copied to another machine and run there::
+This file needs only Python's standard library, so you can copy it to another machine and run it there::
 
     python checkpoints.py decision proof.json --key KEY [--receipt receipt.json] [--checkpoint mail.txt]
     python checkpoints.py checkpoint mail.txt --key KEY [--after earlier.txt]
@@ -30,7 +30,7 @@ _ED25519 = b"\x01"
 
 
 class CheckpointError(ValueError):
-    """Error for a checkpoint or proof that is invalid or cannot be read."""
+    """Raised for a checkpoint or proof that is invalid or cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Decision:
-    """Content of a proof: a decision, and the checkpoint that covers it, with its time."""
+    """Content of a proof: a decision, and the checkpoint that covers it, with the checkpoint's time."""
 
     content: dict[str, Any]
     at: str
@@ -165,7 +165,7 @@ def _keys(keys: Iterable[str]) -> dict[tuple[str, bytes], bytes]:
 
 
 def verify_checkpoint(text: str, keys: str | Iterable[str]) -> Checkpoint:
-    """Check a signed checkpoint.
+    """Check the signature of a checkpoint, and return its content.
 
     Args:
         text: The checkpoint; preceding lines, such as those of an email, are ignored because they are not signed.
@@ -207,12 +207,13 @@ def verify_extension(text: str, earlier: Checkpoint, keys: str | Iterable[str]) 
     """Check that an emailed checkpoint extends an earlier one, using the consistency proof that precedes it.
 
     Args:
-        text: ``old`` and a size, the hashes of the proof, an empty line, the checkpoint (C2SP tlog-witness).
-        earlier: A checkpoint that was verified earlier and has the size ``old``, or the same checkpoint.
+        text: The line ``old`` and a size, the hashes of the proof, an empty line, and the checkpoint (C2SP
+            tlog-witness).
+        earlier: A previously verified checkpoint that has the size ``old``, or the same checkpoint.
         keys: As in :func:`verify_checkpoint`.
 
     Raises:
-        CheckpointError: it does not extend the earlier one, or the proof starts from another checkpoint.
+        CheckpointError: the checkpoint does not extend the earlier one, or the proof starts from another checkpoint.
     """
     later = verify_checkpoint(text, keys)
     if later.size == earlier.size:
@@ -242,10 +243,10 @@ def verify_decision(
     """Check that a decision is covered by a checkpoint.
 
     Args:
-        proof: The file that its holder downloads with the receipt.
+        proof: The file that the person who decided downloads with the receipt.
         keys: As in :func:`verify_checkpoint`.
         receipt: The receipt as JSON, which must contain the same decision.
-        checkpoint: A checkpoint received in another way, such as by email. It must equal the one in the proof.
+        checkpoint: A checkpoint received separately, such as by email. It must equal the one in the proof.
 
     Returns:
         The proven decision.

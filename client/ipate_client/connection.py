@@ -1,4 +1,4 @@
-"""Requests to the API, which are retried when that is safe. One exception class covers everything the site refuses."""
+"""Requests to the API, with retries where they are safe, and with one exception class for all refusals."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ USER_AGENT = f"ipate-client/{__version__} python/{platform.python_version()} htt
 _UNAVAILABLE = (502, 503, 504)
 _TRIES = 4
 _LONGEST_WAIT = 180.0
-"""Seconds for which requests are retried while the site asks the client to wait."""
+"""Maximum number of seconds for which requests are retried while the site asks the client to wait."""
 
 
 class Connection:
-    """An iPATE site and the requests to its API.
+    """Connection to an iPATE site, with requests to its API.
 
     Args:
         address: URL of the site; by default the environment variable IPATE_SITE.
@@ -36,8 +36,8 @@ class Connection:
         timeout: Seconds to wait for an answer.
 
     Every method raises ProblemError if the site refuses the request, and httpx.TransportError if the site cannot be
-    reached. Requests that change nothing, and those that the site recognises by a key, are sent again if the connection
-    breaks or the site is unavailable. Every request waits as long as the site asks it to.
+    reached. Requests that change nothing, or whose key lets the site recognise repetitions, are sent again if the
+    connection breaks or the site is unavailable. Every request waits for as long as the site asks.
     """
 
     def __init__(self, address: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
@@ -70,7 +70,7 @@ class Connection:
         return list(self._request(method, path, **arguments).json())
 
     def _asked(self, path: str, **arguments: Any) -> dict[str, Any]:
-        """Return the answer to a POST request that changes nothing, so that it can be repeated."""
+        """Return the answer to a POST request that changes nothing and can therefore be repeated."""
         return self._json("POST", path, is_repeatable=True, **arguments)
 
     def _once(self, path: str, **arguments: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Connection:
                 return _successful(response)
 
     def _download(self, path: str, params: dict[str, Any] | None = None) -> bytes:
-        """Return a file after checking its digest. If the connection breaks, fetch only the rest of the file.
+        """Return a file after checking its digest. If the connection breaks, fetch only the missing part.
 
         Raises:
             ValueError: the file does not match the site's digest.
@@ -131,7 +131,7 @@ def _key() -> dict[str, str]:
 
 
 class _Retries:
-    """Decides whether to send a request again, and waits before sending it."""
+    """Policy that decides whether to send a request again, and waits before that."""
 
     def __init__(self, is_repeatable: bool) -> None:
         self._is_repeatable, self._tried = is_repeatable, 1
@@ -163,7 +163,7 @@ class _Retries:
 
 
 def _spread(seconds: float) -> float:
-    """Return the pause, randomly up to a quarter longer, so that clients that failed together do not retry together."""
+    """Return the pause, extended randomly by up to a quarter, so that clients do not all retry at the same time."""
     return seconds * random.uniform(1, 1.25)  # noqa: S311 - no secret
 
 
@@ -199,7 +199,7 @@ def _successful(response: httpx.Response) -> httpx.Response:
 
 
 def at(*parts: str | int) -> str:
-    """Return a path of these parts, each escaped.
+    """Return a path made of these parts, escaping each.
 
     >>> at("studies", "a/b?", "budget")
     'studies/a%2Fb%3F/budget'

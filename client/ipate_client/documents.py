@@ -27,7 +27,7 @@ ENDED = ("finished", "failed", "cancelled", "withdrawn")
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset of a study: private, public (the points to be labelled) or test."""
+    """Dataset of a study: private, public (points to be labelled) or test."""
 
     id: int
     name: str
@@ -45,7 +45,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Study(Proposals):
-    """A study whose runs you may see. Methods such as `propose_pate` propose a run, and `plan_pate` only plans it."""
+    """Study whose runs you may see. Methods such as `propose_pate` propose a run, and `plan_pate` only plans it."""
 
     slug: str
     title: str
@@ -56,7 +56,7 @@ class Study(Proposals):
 
     @property
     def site(self) -> Site:
-        """The site that it was fetched from. Raises ValueError if there is none."""
+        """The site from where this was fetched. Raises ValueError if there is none."""
         return _site(self.connection)
 
     def budget(self) -> pd.DataFrame:
@@ -73,7 +73,7 @@ class Study(Proposals):
 
     @property
     def datasets(self) -> list[Dataset]:
-        """The study's datasets. If the study came from a list, it is fetched again."""
+        """The study's datasets. A study that came from a list is fetched again."""
         if "datasets" not in self.document and self.connection is not None:
             return self.site.study(self.slug).datasets
         return [Dataset.of(each) for each in self.document.get("datasets", [])]
@@ -98,7 +98,7 @@ class Study(Proposals):
 
 @dataclass(frozen=True, eq=False)
 class BudgetPlot:
-    """Stacked bars of the budgets of a study's groups, as an SVG image."""
+    """Stacked bar chart of the budgets of a study's groups, as an SVG image."""
 
     title: str
     groups: list[dict[str, Any]]
@@ -123,7 +123,7 @@ def forecasts(document: dict[str, Any]) -> pd.DataFrame:
 
     Columns: ``of``, ``measure`` (by default “share right”), ``value``, ``low``, ``high``, ``majority`` (the result of
     always predicting the most frequent class), ``noiseless``; for a run also ``came`` (the measured result) and
-    ``inside`` (whether it lies in the interval).
+    ``inside`` (whether the result lies in the interval).
     """
     columns = ["of", "measure", "value", "low", "high", "majority", "noiseless"]
     columns += [name for name in ("came", "inside") if "status" in document]
@@ -132,7 +132,7 @@ def forecasts(document: dict[str, Any]) -> pd.DataFrame:
 
 
 class Plan(dict[str, Any]):
-    """Plan of a run: its document, with the forecasts as a table."""
+    """Plan of a run: its document, and the forecasts as a table."""
 
     @property
     def forecasts(self) -> pd.DataFrame:
@@ -164,7 +164,7 @@ class Card(dict[str, Any]):
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run in the state in which it was fetched. `refresh` fetches it again."""
+    """Run as of the time when it was fetched. `refresh` fetches it again."""
 
     id: str
     study: str
@@ -175,7 +175,7 @@ class Run:
 
     @property
     def site(self) -> Site:
-        """The site that it was fetched from. Raises ValueError if there is none."""
+        """The site from where this was fetched. Raises ValueError if there is none."""
         return _site(self.connection)
 
     @cached_property
@@ -194,7 +194,7 @@ class Run:
         return self.site.wait(self.id, every=every, timeout=timeout, progress=progress)
 
     def model(self, *, version: int | None = None) -> LocalModel:
-        """Return the run's model, to predict on this machine; see `Site.model`."""
+        """Return the run's model for predictions on this machine; see `Site.model`."""
         return self.site.model(self.id, version=version)
 
     @property
@@ -285,7 +285,7 @@ class Run:
 
     @property
     def accuracy(self) -> float | None:
-        """Rounded share of the test data that the published model classifies correctly; None if there is none."""
+        """Rounded share of the test data that the published model classifies correctly; None if unknown."""
         return self.summary.get("accuracy")
 
     @property
@@ -322,7 +322,7 @@ class Run:
 
     @property
     def status_text(self) -> str:
-        """The run's status in words. For an approved run in the queue, also its place and expected start."""
+        """The run's status in words. For a run in the queue, this includes its place and expected start."""
         if self.status == "draft":
             return f"draft: {self.reason or 'an operator has to approve it'}"
         if self.status == "planning":
@@ -336,7 +336,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class PublicPoints:
-    """All public points of a run, and the releases for some of them.
+    """All public points of a run, with the releases for some of them.
 
     Attributes:
         x: (P, ...) float32, encoded as described in the model's document; None if a run has no public points.
@@ -397,5 +397,5 @@ def _site(connection: Connection | None) -> Site:
 
 
 def _time(text: str | None) -> datetime | None:
-    """Return a time from the API, with a numeric offset because older Python versions cannot parse “Z”."""
+    """Return a time from the API. Replaces “Z”, which older Python versions cannot parse, with a numeric offset."""
     return None if text is None else datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -1,4 +1,4 @@
-"""Models for MLflow, skops and the Hugging Face Hub, with their privacy statement."""
+"""Exports of models to MLflow, skops and the Hugging Face Hub, with their privacy promises."""
 
 from __future__ import annotations
 

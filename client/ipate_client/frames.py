@@ -1,4 +1,4 @@
-"""Tables as data frames. These need pandas."""
+"""Tables as data frames, which require pandas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def pandas() -> Any:
-    """Return pandas. Raises ImportError, naming the package to install."""
+    """Return the module pandas. Raises ImportError that names the package to install."""
     try:
         import pandas as pd
     except ImportError:
@@ -18,7 +18,7 @@ def pandas() -> Any:
 
 
 def frame(rows: Any, columns: list[str] | None = None) -> pd.DataFrame:
-    """Return rows as a data frame, which has these columns even if there are no rows."""
+    """Return rows as a data frame with these columns, even if there are no rows."""
     made: pd.DataFrame = pandas().DataFrame(rows, columns=columns)
     return made
 

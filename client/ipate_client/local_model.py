@@ -1,6 +1,6 @@
 """Models on this machine that behave like fitted scikit-learn and scikit-survival estimators.
 
-An ONNX file accepts the values of a row unchanged, so these classes do not need scikit-learn. `LocalModel.of` chooses
+An ONNX file takes the values of a row as they are, so these classes do not need scikit-learn. `LocalModel.of` chooses
 the class that fits the model's target.
 """
 
@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class LocalModel(ABC):
-    """A model that predicts without the site, so that its inputs never leave this machine.
+    """Model that makes predictions without the site, so that its inputs never leave this machine.
 
     It is a fitted scikit-learn estimator, which can be cloned, pickled, and put at the end of a pipeline. `fit` has no
     effect, because the model was trained at the site.
@@ -126,7 +126,7 @@ class LocalModel(ABC):
 
     @abstractmethod
     def predict(self, X: Rows) -> npt.NDArray[Any]:  # noqa: N803
-        """Return the prediction for each row."""
+        """Return a prediction for each row."""
 
     @abstractmethod
     def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
@@ -220,7 +220,7 @@ class LocalModel(ABC):
 
 
 class LocalClassifier(LocalModel):
-    """A model that predicts classes."""
+    """Model that predicts classes."""
 
     _estimator_type = "classifier"
 
@@ -251,7 +251,7 @@ class LocalClassifier(LocalModel):
 
 
 class LocalRegressor(LocalModel):
-    """A model that predicts numbers."""
+    """Model that predicts numbers."""
 
     _estimator_type = "regressor"
 
@@ -275,7 +275,7 @@ class LocalRegressor(LocalModel):
 
 
 class LocalLabeller(LocalModel):
-    """A model that predicts any number of labels for a row."""
+    """Model that predicts any number of labels for a row."""
 
     _estimator_type = "classifier"
 
@@ -301,7 +301,7 @@ class LocalLabeller(LocalModel):
 
 
 class LocalSurvivalModel(LocalModel):
-    """A model that predicts times to an event, following the conventions of scikit-survival."""
+    """Model that predicts times to an event, following the conventions of scikit-survival."""
 
     _estimator_type = "regressor"
 
@@ -355,7 +355,7 @@ class LocalSurvivalModel(LocalModel):
         return _objects([StepFunction(self.unique_times_, row) for row in values])
 
     def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
-        """Return the median times; None if the median lies beyond the last interval."""
+        """Return the median times, or None for each median beyond the last interval."""
         ends = np.append(0.0, self.unique_times_)
         answers: list[float | None] = []
         for left in np.hstack([np.ones((len(values), 1)), values]):
@@ -371,8 +371,8 @@ class LocalSurvivalModel(LocalModel):
 def concordance(happened: npt.NDArray[np.bool_], time: Floats, risk: Floats) -> float:
     """Return Harrell's concordance index: how often the person whose event comes first has the higher risk.
 
-    A pair counts if an event happened at the earlier time; if the times are equal, one must be censored. Ties in risk
-    count as half.
+    A pair is included if an event happened at the earlier time; if the times are equal, one must be censored. A tie in
+    risk counts as half.
 
     >>> concordance(np.array([True, True, False]), np.array([1.0, 2.0, 2.0]), np.array([3.0, 1.0, 1.0]))
     0.8333333333333334

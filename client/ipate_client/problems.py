@@ -8,12 +8,12 @@ import httpx
 
 
 class ProblemError(Exception):
-    """An error response of the site.
+    """Raised for an error response of the site.
 
     Attributes:
         status: HTTP status.
         detail: Description of the error and how to resolve it.
-        errors: A dictionary for each error, with “message”, and “field” or “row” and “column”.
+        errors: A dictionary for each error, with “message” and either “field” or “row” and “column”.
     """
 
     def __init__(self, status: int, detail: str, errors: list[dict[str, Any]]) -> None:
@@ -23,7 +23,7 @@ class ProblemError(Exception):
 
     @classmethod
     def of(cls, response: httpx.Response) -> ProblemError:
-        """Return the error in a response, even if the response is not a problem document because a proxy sent it."""
+        """Return the error for a response, even if it is not a problem document because a proxy sent it."""
         try:
             document = response.json()
             return cls(response.status_code, document["detail"], document.get("errors", []))
@@ -32,10 +32,10 @@ class ProblemError(Exception):
 
 
 class RowsError(ProblemError, ValueError):
-    """A row that a model does not accept. The site and a model on this machine give the same error message.
+    """Raised for a row that a model does not accept. The site and a model on this machine give the same message.
 
     Attributes:
-        row: Number of the row, from 1; None if the error does not concern a single row.
+        row: Number of the row, starting at 1; None if the error does not concern a single row.
         column: The wrong column; None if the error does not concern a single column.
     """
 
@@ -48,7 +48,7 @@ class RowsError(ProblemError, ValueError):
 
     @classmethod
     def by_site(cls, problem: ProblemError, *, before: int) -> RowsError | None:
-        """Return the error for the site's refusal of a row after ``before`` others; None if it is not about a row."""
+        """Return the error for a row that the site refused after ``before`` others; None if it is not about a row."""
         error = problem.errors[0] if problem.status == 400 and problem.errors else {}
         if not error.keys() & {"row", "column"}:
             return None
@@ -57,11 +57,11 @@ class RowsError(ProblemError, ValueError):
 
 
 class RunEndedError(Exception):
-    """A run that ended without a model because it failed or was cancelled. The message gives the reason."""
+    """Raised for a run that failed or was cancelled. The message gives the reason."""
 
 
 def _place(error: dict[str, Any]) -> str:
-    """Return the row and column or the field of an error as the beginning of its message."""
+    """Return the beginning of an error's message: the row and column, or the field."""
     if "row" in error:
         column = f", column {error['column']}" if "column" in error else ""
         return f"row {error['row']}{column}: "

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Proposals(Proposing):
-    """A study's proposals. Pass a dataset only if the study has more than one of its kind."""
+    """Proposals of a study. Pass a dataset only if the study has more than one of that kind."""
 
     def _neighbours(
         self,
@@ -64,16 +64,16 @@ class Proposals(Proposing):
 
         Args:
             title: Title of the run.
-            purpose: Why it is needed, for the person who approves it.
-            private_dataset: People's records; the study's private dataset if it has only one.
-            public_dataset: Public points; the study's public dataset if it has only one.
-            test_dataset: Data to measure the model; the study's test dataset if it has only one.
+            purpose: Why the run is needed, for the person who approves it.
+            private_dataset: People's records; by default the study's only private dataset.
+            public_dataset: Public points; by default the study's only public dataset.
+            test_dataset: Data to evaluate the model; by default the study's only test dataset.
             labelled_dataset: Public dataset whose labels the student also learns from.
-            student_learner: The student; a suggested one if left out.
+            student_learner: The student; by default a suggested one.
             student_parameters: Parameters of the student.
-            wanted_labels: Labels after which the run stops.
-            batch_size: Queries or steps that are released together.
-            seed: For rehearsals only.
+            wanted_labels: Number of labels after which the run stops.
+            batch_size: Number of queries or steps that are released together.
+            seed: Seed; only for rehearsals.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             representation: Representation. The space in which distances between neighbours are measured, fitted
                 only on the public points.
@@ -81,20 +81,20 @@ class Proposals(Proposing):
                 values.
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
-                requirements are met. False if left out.
+                requirements are met. Default: False.
             rounds: Rounds. From the second round on, votes correct the current student's predictions. From 1 to 2.
-                1 if left out.
+                Default: 1.
             first_queries: Points of the first round. Leave empty to use one fifteenth of all the points that are
                 asked about, up to 600. From 1 to 1e+09.
             embedded: Compare points by the student's inner layer in the second round. This applies only if the
-                first round's student has an inner layer, as neural networks do. False if left out.
+                first round's student has an inner layer, as neural networks do. Default: False.
             sigma: Noise of each count (σ). If you leave this empty, the forecast sets the value. From 0.001 to
                 16384.
             radius_share: Radius, in percent of the public points. If you leave this empty, the forecast sets the
                 value. From 1e-09 to 1.
-            kernel: Weight of a record. uniform if left out.
+            kernel: Weight of a record. Default: uniform.
             records: Records per holder. The forecast uses this public number, which is not counted from the data.
-                From 1 to 10000. 1.0 if left out.
+                From 1 to 10000. Default: 1.0.
         """
         given = {**locals()}
         return self._proposal(
@@ -152,27 +152,27 @@ class Proposals(Proposing):
         Args:
             title: Title of the run.
             learner: Learner for teachers.
-            purpose: Why it is needed, for the person who approves it.
-            private_dataset: People's records; the study's private dataset if it has only one.
-            public_dataset: Public points; the study's public dataset if it has only one.
-            test_dataset: Data to measure the model; the study's test dataset if it has only one.
+            purpose: Why the run is needed, for the person who approves it.
+            private_dataset: People's records; by default the study's only private dataset.
+            public_dataset: Public points; by default the study's only public dataset.
+            test_dataset: Data to evaluate the model; by default the study's only test dataset.
             labelled_dataset: Public dataset whose labels the student also learns from.
-            student_learner: The student; a suggested one if left out.
+            student_learner: The student; by default a suggested one.
             student_parameters: Parameters of the student.
-            wanted_labels: Labels after which the run stops.
-            batch_size: Queries or steps that are released together.
-            seed: For rehearsals only.
+            wanted_labels: Number of labels after which the run stops.
+            batch_size: Number of queries or steps that are released together.
+            seed: Seed; only for rehearsals.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             teachers: Number of teachers. If you leave this empty, the plan compares several numbers and uses the
                 best. From 1 to 1e+09.
             learner_parameters: Parameters of the learner. Parameters you leave out take their default values.
             unlabelled: Teachers also learn from the public points. Each teacher assumes that public points close
-                together have the same class. Teachers share only the public points, without their labels. images if
-                left out.
+                together have the same class. Teachers share only the public points, without their labels. Default:
+                images.
             aggregator: Aggregator. Name and parameters before any scaling.
-            weight_scheme: Weights. gdp if left out.
-            small_groups: Groups too small for a teacher. merge if left out.
-            on_exhausted: What happens when a group's share is used up. stop if left out.
+            weight_scheme: Weights. Default: gdp.
+            small_groups: Groups too small for a teacher. Default: merge.
+            on_exhausted: What happens when a group's share is used up. Default: stop.
             variant: Variant of the method.
         """
         given = {**locals()}
@@ -242,16 +242,16 @@ class Proposals(Proposing):
 
         Args:
             title: Title of the run.
-            purpose: Why it is needed, for the person who approves it.
-            private_dataset: People's records; the study's private dataset if it has only one.
-            public_dataset: Public points; none if left out.
-            test_dataset: Data to measure the model; the study's test dataset if it has only one.
+            purpose: Why the run is needed, for the person who approves it.
+            private_dataset: People's records; by default the study's only private dataset.
+            public_dataset: Public points; by default none.
+            test_dataset: Data to evaluate the model; by default the study's only test dataset.
             labelled_dataset: Public dataset whose labels the student also learns from.
-            student_learner: The student; a suggested one if left out.
+            student_learner: The student; by default a suggested one.
             student_parameters: Parameters of the student.
-            wanted_labels: Labels after which the run stops.
-            batch_size: Queries or steps that are released together.
-            seed: For rehearsals only.
+            wanted_labels: Number of labels after which the run stops.
+            batch_size: Number of queries or steps that are released together.
+            seed: Seed; only for rehearsals.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             representation: Representation. How records are turned into the model's input. This is fitted to the
                 public points only. If there are none, or if you use the convolutional network, keep the default.
@@ -259,13 +259,13 @@ class Proposals(Proposing):
                 values.
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
-                requirements are met. False if left out.
+                requirements are met. Default: False.
             steps: Gradient steps. Leave this empty to set the value by rule. From 1 to 10000.
             clip_norm: Clipping norm. Leave this empty to set the value by rule. From 0.0001 to 10000.
             step_size: Step size. Leave this empty to set the value by rule. From 1e-06 to 1e+06.
             publish: Published.
             rounds: Rounds. In the second round, the model's input is the output of the first student's inner layer.
-                From 1 to 2. 1 if left out.
+                From 1 to 2. Default: 1.
             sigma: Noise multiplier σ. Leave this empty to set the value by rule. From 0.1 to 4096.
             ridge: Ridge. Added to the curvature of the public points, in units of a step's noise, so that steps
                 move less in directions dominated by noise. Leave this empty to set the value by rule. From 0 to
@@ -344,16 +344,16 @@ class Proposals(Proposing):
 
         Args:
             title: Title of the run.
-            purpose: Why it is needed, for the person who approves it.
-            private_dataset: People's records; the study's private dataset if it has only one.
-            public_dataset: Public points; none if left out.
-            test_dataset: Data to measure the model; the study's test dataset if it has only one.
+            purpose: Why the run is needed, for the person who approves it.
+            private_dataset: People's records; by default the study's only private dataset.
+            public_dataset: Public points; by default none.
+            test_dataset: Data to evaluate the model; by default the study's only test dataset.
             labelled_dataset: Public dataset whose labels the student also learns from.
-            student_learner: The student; a suggested one if left out.
+            student_learner: The student; by default a suggested one.
             student_parameters: Parameters of the student.
-            wanted_labels: Labels after which the run stops.
-            batch_size: Queries or steps that are released together.
-            seed: For rehearsals only.
+            wanted_labels: Number of labels after which the run stops.
+            batch_size: Number of queries or steps that are released together.
+            seed: Seed; only for rehearsals.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             representation: Representation. How records are turned into the model's input. This is fitted to the
                 public points only. If there are none, or if you use the convolutional network, keep the default.
@@ -361,12 +361,12 @@ class Proposals(Proposing):
                 values.
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
-                requirements are met. False if left out.
+                requirements are met. Default: False.
             steps: Gradient steps. Leave this empty to set the value by rule. From 1 to 10000.
             clip_norm: Clipping norm. Leave this empty to set the value by rule. From 0.0001 to 10000.
             step_size: Step size. Leave this empty to set the value by rule. From 1e-06 to 1e+06.
             publish: Published.
-            network: Model. linear if left out.
+            network: Model. Default: linear.
             expected: Holders drawn per step, on average. Leave this empty to set the value by rule. From 1 to
                 1e+09.
             momentum: Momentum. Share of each update that is carried over to the next. Leave this empty to set the
@@ -416,17 +416,17 @@ class Proposals(Proposing):
             title: Title of the run.
             column: Column. A column of the private dataset, or the dataset's classes. The schema lists the values
                 of each column.
-            purpose: Why it is needed, for the person who approves it.
-            private_dataset: People's records; the study's private dataset if it has only one.
-            batch_size: Queries or steps that are released together.
-            seed: For rehearsals only.
+            purpose: Why the run is needed, for the person who approves it.
+            private_dataset: People's records; by default the study's only private dataset.
+            batch_size: Number of queries or steps that are released together.
+            seed: Seed; only for rehearsals.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             across: Second column. People are counted for each pair of values.
             bins: Number of bins for a numeric column. Bins have equal width across the range declared in the
-                schema. From 2 to 100. 10 if left out.
+                schema. From 2 to 100. Default: 10.
             weighing: How people are counted. By their promise: this adds the least noise, but the counts are
-                estimates. Equally: everyone counts as one, with the noise that the smallest ε needs. promise if
-                left out.
+                estimates. Equally: everyone counts as one, with the noise that the smallest ε needs. Default:
+                promise.
         """
         given = {**locals()}
         return self._proposal(
@@ -460,14 +460,14 @@ class Proposals(Proposing):
 
         Args:
             title: Title of the run.
-            purpose: Why it is needed, for the person who approves it.
-            private_dataset: People's records; the study's private dataset if it has only one.
-            batch_size: Queries or steps that are released together.
-            seed: For rehearsals only.
+            purpose: Why the run is needed, for the person who approves it.
+            private_dataset: People's records; by default the study's only private dataset.
+            batch_size: Number of queries or steps that are released together.
+            seed: Seed; only for rehearsals.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             rows: Synthetic rows. The number of rows does not change what people are charged. From 100 to 200000.
             bins: Number of bins for a numeric column. Bins have equal width across the range declared in the
-                schema. Numbers in synthetic rows are only as precise as these bins. From 2 to 100. 100 if left out.
+                schema. Numbers in synthetic rows are only as precise as these bins. From 2 to 100. Default: 100.
         """
         given = {**locals(), "variant": "marginals"}
         return self._proposal(
@@ -505,28 +505,28 @@ class Proposals(Proposing):
 
         Args:
             title: Title of the run.
-            purpose: Why it is needed, for the person who approves it.
-            private_dataset: People's records; the study's private dataset if it has only one.
-            batch_size: Queries or steps that are released together.
-            seed: For rehearsals only.
+            purpose: Why the run is needed, for the person who approves it.
+            private_dataset: People's records; by default the study's only private dataset.
+            batch_size: Number of queries or steps that are released together.
+            seed: Seed; only for rehearsals.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
-            released: Rows to release. Each row has its own cost. The plan shows the total. From 1 to 100000. 1000
-                if left out.
+            released: Rows to release. Each row has its own cost. The plan shows the total. From 1 to 100000.
+                Default: 1000.
             plausible: Plausible seeds (k). A row is released only if about this many records could equally well
-                have been its seed. From 2 to 100000. 50 if left out.
+                have been its seed. From 2 to 100000. Default: 50.
             gamma: How similar plausible seeds are (γ). The probabilities that plausible seeds produce the row lie
-                between the same two powers of γ. From 1.01 to 1000. 4.0 if left out.
+                between the same two powers of γ. From 1.01 to 1000. Default: 4.0.
             epsilon0: ε₀ of the test. The number of plausible seeds is compared with k plus Laplace noise of scale
-                1/ε₀. From 0.01 to 100. 1.0 if left out.
+                1/ε₀. From 0.01 to 100. Default: 1.0.
             fewest: Minimum number of redrawn columns (ω). All other columns are copied from the seed. The classes
                 count as one column. From 0 to 1000.
             most: Maximum number of redrawn columns (ω). For each row, the number is drawn at random between the
                 minimum and this maximum. From 0 to 1000.
             values: Number of values per numeric column. Bins of equal width across the range declared in the
-                schema. From 2 to 100. 20 if left out.
+                schema. From 2 to 100. Default: 20.
             network: ε of the network. This ε applies separately to the quarter of the records that determines the
-                network's structure and to the quarter that determines its parameters. From 0.01 to 100. 1.0 if left
-                out.
+                network's structure and to the quarter that determines its parameters. From 0.01 to 100. Default:
+                1.0.
         """
         given = {**locals(), "variant": "deniability"}
         return self._proposal(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Proposing:
-    """Base class of the proposals of a study."""
+    """Base class of a study's proposals."""
 
     if TYPE_CHECKING:
         slug: str
@@ -33,7 +33,8 @@ class Proposing:
             method: Name of the method.
             given: Arguments by name; arguments that are None are left out.
             choices: Names of the arguments that are choices of the method.
-            kinds: Kinds of datasets. If none of a kind is given, the study's only dataset of that kind is used.
+            kinds: Kinds of datasets that the proposal needs. If one is not given, the study's only dataset of that kind
+                is used.
         """
         found = {name: value for name, value in given.items() if name != "self" and value is not None}
         sent: dict[str, Any] = {"study": self.slug, "method": method}
@@ -50,7 +51,7 @@ class Proposing:
 
 
 def proposing(described: Callable[Concatenate[Any, P], dict[str, Any]]) -> Callable[Concatenate[Any, P], Run]:
-    """Return a method that saves the run described by another method as a draft."""
+    """Return a method that saves a draft of the run that ``described`` describes."""
 
     @wraps(described)
     def propose(self: Any, *args: P.args, **kwargs: P.kwargs) -> Run:
@@ -61,7 +62,7 @@ def proposing(described: Callable[Concatenate[Any, P], dict[str, Any]]) -> Calla
 
 
 def planning(described: Callable[Concatenate[Any, P], dict[str, Any]]) -> Callable[Concatenate[Any, P], Plan]:
-    """Return a method that plans the run described by another method, without saving anything."""
+    """Return a method that plans the run that ``described`` describes, without saving anything."""
 
     @wraps(described)
     def plan(self: Any, *args: P.args, **kwargs: P.kwargs) -> Plan:

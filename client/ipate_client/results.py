@@ -25,13 +25,13 @@ ROWS_AT_ONCE = 1000
 
 
 class Results(Runs):
-    """Requests concerning the results of runs."""
+    """Requests about the results of runs."""
 
     def labels(self, run: Run | str) -> pd.DataFrame:
-        """Return the released labels by row of the public dataset.
+        """Return the released labels, indexed by row of the public dataset.
 
         If noisy counts were released, there is a column count_… for each class. If any labels are the student's own
-        predictions, the column ``reinforced`` is 1 for these.
+        predictions, the column ``reinforced`` is 1 for them.
 
         The study's release register records this download.
         """
@@ -49,9 +49,9 @@ class Results(Runs):
         )
 
     def counts(self, run: Run | str) -> pd.DataFrame:
-        """Return the table of a *counts* run: values of its columns, people, intervals, and sum of weights.
+        """Return the table of a *counts* run: values of its columns, people, intervals, and sums of weights.
 
-        The interval from least_95 to most_95 is valid however the levels are distributed among the cells. If people are
+        The interval from least_95 to most_95 is valid for every distribution of levels among the cells. If people are
         counted by their promise, the interval from low_95 to high_95 assumes a random distribution.
 
         The study's release register records this download.
@@ -108,11 +108,11 @@ class Results(Runs):
         return self._json("POST", at("models", id_of(run), "stage"), json={"stage": stage})
 
     def card(self, run: Run | str, *, version: int | None = None) -> Card:
-        """Return the document of a run's model: its card, row schema and files."""
+        """Return the document of a run's model: its card, the schema of a row, and its files."""
         return Card(self._json("GET", at("models", id_of(run)), params=version_of(version)))
 
     def model(self, run: Run | str, *, version: int | None = None) -> LocalModel:
-        """Return the model of a run as a fitted scikit-learn estimator, to predict on this machine.
+        """Return the model of a run as a fitted scikit-learn estimator for predictions on this machine.
 
         Args:
             run: A finished run.
@@ -128,7 +128,7 @@ class Results(Runs):
         return self._download(at("models", id_of(run), "file"), version_of(version))
 
     def statement(self, run: Run | str, *, version: int | None = None) -> str:
-        """Return the signed card and digests of a model, as a JSON Web Signature; `keys` returns the public keys."""
+        """Return a JSON Web Signature of a model's card and digests, which you can check with the public `keys`."""
         return str(self._json("GET", at("models", id_of(run), "statement"), params=version_of(version))["statement"])
 
     def keys(self) -> list[dict[str, Any]]:
@@ -136,7 +136,7 @@ class Results(Runs):
         return list(self._json("GET", "keys")["keys"])
 
     def set_threshold(self, run: Run | str, class_name: str, **costs: float) -> dict[str, Any]:
-        """Set the threshold above which the model predicts a class, as an operator; return the model's document.
+        """Set the minimum probability for predicting a class, as an operator; return the model's document.
 
         Args:
             run: A finished run.
@@ -153,7 +153,7 @@ class Results(Runs):
     def train_student(
         self, run: Run | str, student_learner: str, student_parameters: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Train the student of a finished run again from its releases, at no privacy cost; return its versions.
+        """Train the student of a finished run again on its releases, at no privacy cost; return all versions.
 
         Args:
             run: A finished run.
@@ -175,7 +175,7 @@ class Results(Runs):
         return list(self._json("POST", path, json={"reason": reason} if reason else {})["versions"])
 
     def predict(self, run: Run | str, rows: Rows, *, version: int | None = None) -> Predictions:
-        """Return the site's predictions for any number of rows. Raises RowsError, naming the row, if one is invalid."""
+        """Return the site's predictions for any number of rows. Raises RowsError, with the row, if one is invalid."""
         names = None
         if isinstance(rows, np.ndarray) and rows.ndim == 2:
             names = [column["name"] for column in features_of(self.card(run, version=version)["schema"])] or None

@@ -1,7 +1,7 @@
-"""Rows of a table, or images, checked in the same way as by the site and with the same error messages.
+"""Checks of table rows and images, in the same way as by the site and with the same error messages.
 
-The site checks all rows that it receives; a model on this machine uses `model_inputs`. A test sends the same rows to
-both. Every value is first converted to JSON, so NaN and NA become None.
+The site checks all rows that it receives; a model on this machine uses `model_inputs`. A test passes the same rows to
+both. Every value is first converted to JSON, so that NaN and NA become None.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
 Rows: TypeAlias = "pd.DataFrame | npt.NDArray[Any] | Iterable[Any]"
-"""A data frame, an array with a row of values each, or objects with a value per column; for images, arrays or lists."""
+"""A data frame, an array or lists with one row each, or objects with a value per column; for images, arrays."""
 Inputs: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -35,11 +35,11 @@ _POINT_ZERO = re.compile(r"([+-]?[0-9]+)\.0+")
 _SHOWN, _LONGEST = 12, 60
 _MOST_PIECES = 64
 NUMBERS = ("numeric", "date")
-"""Types of columns that a model reads as numbers; for dates, the number is the time that the schema derives."""
+"""Types of columns that a model reads as numbers. A date is given as the time until or since the schema's reference."""
 
 
 def features_of(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the input columns of a model: a table's features, or the text column. Images have none."""
+    """Return the input columns of a model: the features of a table, or the text column; empty for images."""
     return [column for column in schema.get("columns", []) if column["role"] in ("feature", "text")]
 
 
@@ -107,7 +107,7 @@ def model_inputs(schema: Mapping[str, Any], codes: Mapping[str, Any], rows: Rows
 
     Args:
         schema: Schema of a row.
-        codes: Classification of codes for each column type, from the file.
+        codes: Codes by column type, with their meaning, from the model file.
         rows: Rows of a table, or images.
 
     Raises:
@@ -119,7 +119,7 @@ def model_inputs(schema: Mapping[str, Any], codes: Mapping[str, Any], rows: Rows
 
 
 def text_contents(schema: Mapping[str, Any], rows: Rows) -> list[bytes]:
-    """Return the UTF-8 bytes of the texts, cut at the same length as by the site. Raises RowsError."""
+    """Return the texts as UTF-8 bytes, cut to the same length as by the site. Raises RowsError."""
     ((column, cells),) = _columns(schema, rows)
     for place, value in enumerate(cells, 1):
         if not isinstance(value, str):
@@ -139,7 +139,7 @@ def outside(schema: Mapping[str, Any], inputs: Inputs, count: int) -> list[list[
 
 
 def _columns(schema: Mapping[str, Any], rows: Rows) -> list[tuple[dict[str, Any], list[Any]]]:
-    """Return each feature with its values. Raises RowsError if a row does not have exactly these features."""
+    """Return each feature with its values. Raises RowsError if a row does not have exactly the model's features."""
     features = features_of(schema)
     names = [column["name"] for column in features]
     records = sendable(rows, names)
@@ -176,7 +176,7 @@ def _images(schema: Mapping[str, Any], rows: Rows) -> npt.NDArray[np.float32]:
 
 
 class _Column:
-    """A table column, as declared in the schema."""
+    """Table column, as declared in the schema."""
 
     def __init__(self, column: Mapping[str, Any], codes: Mapping[str, Any]) -> None:
         self.name, self.type, self.declared = column["name"], column["type"], column
@@ -196,7 +196,7 @@ class _Column:
         return np.array([str(cell) for cell in cells], object)
 
     def outside(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Return a mask of numbers outside the range, or of undeclared categories that are treated as “other”."""
+        """Return a mask of numbers outside the range, or of undeclared categories, which become “other”."""
         if self.type in NUMBERS:
             return np.asarray((values < self.declared["minimum"]) | (values > self.declared["maximum"]))
         if not self._has_other:
@@ -324,7 +324,7 @@ def _text_bytes(text: str, length: int) -> bytes:
 
 
 def token_inputs(tokenizer: str, length: int, contents: list[bytes]) -> Inputs:
-    """Return tokens of texts, split into pieces, for a model that contains a text encoder.
+    """Return the tokens of texts, split into pieces, as inputs of a model that contains a text encoder.
 
     Args:
         tokenizer: Document of the tokenizer, from the file.

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Runs(Connection):
-    """Requests concerning runs."""
+    """Requests about runs."""
 
     def methods(self) -> list[dict[str, Any]]:
         """Return the methods of runs, with their variants and the choices of each."""
         return self._list("GET", "methods")
 
     def learners(self) -> list[dict[str, Any]]:
-        """Return the available learners with their parameters, for the choice ``learner`` of *pate*."""
+        """Return the available teacher learners with their parameters, for the choice ``learner`` of *pate*."""
         return self._list("GET", "learners")
 
     def student_learners(self) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ class Runs(Connection):
         return self._list("GET", "representations")
 
     def plan(self, *, share: float | None = None, **proposal: Any) -> Plan:
-        """Return the plan of a run without saving anything: actions, charges, forecasts and warnings.
+        """Return the plan of a run without saving anything: its steps, charges, forecasts and warnings.
 
         Args:
             share: Share of every holder's cap to plan for; by default a quarter, or what is available if that is less.
@@ -50,7 +50,7 @@ class Runs(Connection):
         return Plan(self._asked(at("runs", "plan"), json=asked))
 
     def propose(self, **proposal: Any) -> Run:
-        """Save a draft of a run. It starts once an operator of the study, someone other than you, approves it.
+        """Save a draft of a run, which starts once another person, an operator of the study, approves it.
 
         The draft is saved only once, even if the connection breaks and the request is sent again.
 
@@ -68,7 +68,7 @@ class Runs(Connection):
         return self._run(self._json("POST", at("runs", id_of(run), "withdraw")))
 
     def plan_of(self, run: Run | str, *, share: float | None = None) -> Plan:
-        """Return a run's stored plan or, for a draft (operators only), the plan that this share would lead to."""
+        """Return a run's stored plan or, for a draft (operators only), its plan for this share."""
         return Plan(self._json("GET", at("runs", id_of(run), "plan"), params={} if share is None else {"share": share}))
 
     def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:
@@ -103,7 +103,7 @@ class Runs(Connection):
         return [self._run(each) for each in self._pages("runs", filters)]
 
     def compare(self, *runs: Run | str) -> dict[str, Any]:
-        """Return the outcomes of two to six runs, and the ``parameters`` that differ, with their value in each run."""
+        """Return the outcomes of two to six runs, and the ``parameters`` that differ, with their values in each run."""
         return self._json("GET", at("runs", "compare"), params={"runs": ",".join(map(id_of, runs))})
 
     def run(self, run: Run | str) -> Run:
@@ -116,8 +116,8 @@ class Runs(Connection):
         If a run finishes without a published model, a warning explains why.
 
         Args:
-            run: The run. For a draft, this includes waiting for approval; the bar shows why the last approval failed,
-                if any.
+            run: The run. A draft is first awaited until its approval; the bar shows why the last approval failed, if
+                any.
             every: Seconds between requests.
             timeout: Maximum number of seconds to wait; None to wait without a limit.
             progress: Whether to show the bar.
@@ -154,8 +154,8 @@ class Runs(Connection):
         """Return an alliance of a study, by its ``id`` in `alliances`."""
         return self._json("GET", at("studies", slug_of(study), "alliances", alliance))
 
-    def propose_over_sites(self, study: Study | str, alliance: int, **proposal: Any) -> Run:
-        """Save a draft of a run across sites, as their hub.
+    def propose_across_sites(self, study: Study | str, alliance: int, **proposal: Any) -> Run:
+        """Save a draft of a run across sites, as an operator of their hub.
 
         Args:
             study: The hub's study.
@@ -164,8 +164,8 @@ class Runs(Connection):
         """
         return self._run(self._once(at("studies", slug_of(study), "alliances", alliance, "runs"), json=proposal))
 
-    def take_up(self, study: Study | str, alliance: int, number: str, *, private_dataset: int) -> Run:
-        """Save a run proposed by the hub as a draft in a site's study; another operator approves it."""
+    def accept(self, study: Study | str, alliance: int, number: str, *, private_dataset: int) -> Run:
+        """Accept a run proposed by the hub: save it as a draft in the site's study, for another operator to approve."""
         path = at("studies", slug_of(study), "alliances", alliance, "proposals", number, "take")
         return self._run(self._json("POST", path, json={"private_dataset": private_dataset}))
 
@@ -173,11 +173,11 @@ class Runs(Connection):
         """Decline a run proposed by the hub, as an operator of a site; the hub then ends the run."""
         return self._json("POST", at("studies", slug_of(study), "alliances", alliance, "proposals", number, "decline"))
 
-    def over_sites(self, run: Run | str) -> dict[str, Any]:
-        """Return the participating sites of a run across sites, the sites it is waiting for, and its questions."""
+    def sites_of(self, run: Run | str) -> dict[str, Any]:
+        """Return the sites that take part in a run across sites, those it is waiting for, and its questions."""
         return self._json("GET", at("runs", id_of(run), "sites"))
 
-    def go_on(self, run: Run | str, *, without: str) -> dict[str, Any]:
+    def continue_run(self, run: Run | str, *, without: str) -> dict[str, Any]:
         """Continue a run without a site that it is waiting for, as an operator of the hub."""
         return self._json("POST", at("runs", id_of(run), "go-on"), json={"without": without})
 
@@ -186,7 +186,7 @@ class Runs(Connection):
 
 
 def _show(run: Run, seconds: float) -> None:
-    """Write a run's progress over the last line in the terminal."""
+    """Overwrite the terminal's last line with a run's progress."""
     filled = round(20 * run.done)
     bar = f"{100 * run.done:3.0f}%|{'█' * filled}{' ' * (20 - filled)}| {seconds // 60:02.0f}:{seconds % 60:02.0f}"
     sys.stderr.write(f"\r\x1b[K{run.status_text}: {bar}" + "\n" * run.has_ended)

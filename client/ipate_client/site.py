@@ -1,4 +1,4 @@
-"""The site, with a method for each action of researchers, data stewards and operators."""
+"""An iPATE site, with a method for each action of researchers, data stewards and operators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ipate_client.studies import Studies
 
 
 class Site(Results, Studies):
-    """An iPATE site and the actions of its API.
+    """Connection to an iPATE site, with a method for each action of its API.
 
     Args:
         address: URL of the site; by default the environment variable IPATE_SITE.

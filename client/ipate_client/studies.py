@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Studies(Connection):
-    """Requests concerning studies and their data."""
+    """Requests about studies and their data."""
 
     def studies(self) -> list[Study]:
         """Return the studies whose runs you may see."""
@@ -31,9 +31,9 @@ class Studies(Connection):
     def budget(self, study: Study | str) -> pd.DataFrame:
         """Return the budget of each group in a study: the most that anyone has used, and what is reserved and left.
 
-        The table has a row for each promise: level, policy, epsilon, epsilon_used, epsilon_reserved, epsilon_left,
-        share_used, share_reserved, share_left, and runs, a list of uses with their times. Shares of the cap add up;
-        values of ε do not.
+        The table has a row for each promise, with the columns level, policy, epsilon, epsilon_used, epsilon_reserved,
+        epsilon_left, share_used, share_reserved, share_left, and runs, a list of uses with their times. Shares of the
+        cap add up; values of ε do not.
         """
         parts = ("used", "reserved", "left")
         columns = ["level", "policy", "epsilon", *(f"epsilon_{part}" for part in parts)]
@@ -60,7 +60,7 @@ class Studies(Connection):
             seed: Seed; the same seed gives the same rows.
 
         Returns:
-            ``rows`` in the format of `predict`, invented outcomes of the rows in ``answers``, and the ``schema``.
+            ``rows`` in the format of `predict`, their invented outcomes in ``answers``, and the ``schema``.
         """
         return self._json("GET", at("studies", slug_of(study), "example-rows"), params={"rows": rows, "seed": seed})
 
@@ -95,7 +95,7 @@ class Studies(Connection):
         return self._json("POST", path, data={**sent, "takes": json.dumps(dict(takes))}, files=files)
 
     def set_up_rehearsal(self, *, members: Mapping[str, str] | None = None, **fields: Any) -> Study:
-        """Create a rehearsal study, which is for data that are not confidential. For installation administrators.
+        """Create a rehearsal study for data that are not confidential. For administrators of the installation.
 
         You become its operator and data steward.
 
@@ -119,14 +119,14 @@ class Studies(Connection):
         labels: str | PathLike[str] | None = None,
         **fields: Any,
     ) -> Dataset:
-        """Import a dataset into a rehearsal study, completely or not at all. For its data stewards.
+        """Import a dataset into a rehearsal study, completely or not at all. For data stewards.
 
         Args:
             study: A rehearsal.
             rows: A data frame with the columns of the schema, sent as CSV, or a CSV, Parquet, npz, mat or idx file.
             name: Name of the dataset in the study.
             kind: private, public or test.
-            schema: Schema of a row; that of the study's last dataset if left out.
+            schema: Schema of a row; by default the schema of the study's last dataset.
             labels: For an idx file of images, the idx file of their labels.
             **fields: ``holder_prefix``, ``with_labels``, ``provenance``.
         """
@@ -147,18 +147,18 @@ class Studies(Connection):
         different_people: bool = False,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Upload and check a dataset, and store it if nothing is wrong. For data stewards.
+        """Upload and check a dataset, and store it if there are no errors. For data stewards.
 
         Args:
             study: Any study; see `import_dataset` for other fields.
             rows: A data frame, or a file.
             name: Name of the dataset.
             kind: private, public or test.
-            schema: Schema of a row; that of the study's last dataset if left out.
+            schema: Schema of a row; by default the schema of the study's last dataset.
             labels: A file of labels or, for a zip file, a table that lists its images.
             every: Seconds between two requests.
-            timeout: Seconds after which to give up waiting; the import continues.
-            different_people: Whether to store the dataset even if new pseudonyms look like others.
+            timeout: Seconds after which to stop waiting; the import itself continues.
+            different_people: Whether to store the dataset even if new pseudonyms resemble others.
             **fields: ``known`` (must be true for private rows), ``holder_prefix``, ``with_labels``, ``provenance``.
 
         Returns:
@@ -192,7 +192,7 @@ class Studies(Connection):
         *,
         dry_run: bool = False,
     ) -> int:
-        """Record a list of decisions on paper, either all of them or none. For data stewards.
+        """Record a list of decisions made on paper, either all of them or none. For data stewards.
 
         Args:
             study: The study.
@@ -216,14 +216,14 @@ class Studies(Connection):
         Args:
             study: The study.
             counts: Public numbers by level, such as ``{"HIGH": 120, "AVERAGE": 310, "LOW": 90}``.
-            follows: To draw again, the ``release`` of the newest head counts. It is required because each draw charges
+            follows: To draw again, the ``release`` of the newest head counts. Required then, because each draw charges
                 everyone.
         """
         sent = {"follows": follows} if counts is None else {"counts": dict(counts)}
         return frame(self._once_list(at("studies", slug_of(study), "head-counts"), json=sent))
 
     def webhooks(self, study: Study | str) -> list[dict[str, Any]]:
-        """Return the webhooks of a study: id, url, events, and who created each webhook and when."""
+        """Return the webhooks of a study: id, url, events, creator and time of creation."""
         return list(self._pages(at("studies", slug_of(study), "webhooks")))
 
     def make_webhook(self, study: Study | str, url: str, *, events: Sequence[str]) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class Studies(Connection):
 
         Args:
             study: A study that you operate.
-            url: URL of the receiving program, which must begin with https:// and point to a public host.
+            url: URL of the receiving program, which must begin with https:// and refer to a public host.
             events: Names such as ``run.finished``; docs/webhooks.md lists them.
         """
         return self._once(at("studies", slug_of(study), "webhooks"), json={"url": url, "events": list(events)})

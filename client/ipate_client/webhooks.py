@@ -1,4 +1,4 @@
-"""Signatures of webhooks, for checking that a message is recent and from the site."""
+"""Signatures of webhooks, which show that a message is recent and comes from the site."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 
 class SignatureError(ValueError):
-    """A message that did not come from the site, or that was sent too long ago."""
+    """Raised for a message that did not come from the site or was sent too long ago."""
 
 
 def signature_verify(
@@ -21,7 +21,7 @@ def signature_verify(
         body: Body of the request, byte for byte as received, before anything parses it.
         headers: Headers of the request; names are case-insensitive.
         secret: Secret of the webhook, as shown by the site when the webhook was created.
-        tolerance: Maximum age of a message in seconds, which prevents intercepted messages from being sent again later.
+        tolerance: Maximum age of a message in seconds, so that intercepted messages cannot be sent again later.
         now: Current time in seconds since 1970; by default from the clock of this machine.
 
     Raises:

@@ -1,9 +1,9 @@
-"""Run the notebook against a site and write it as a documentation page, with its outputs and pictures.
+"""Run the notebook against a site, and write it with its outputs and charts as a documentation page.
 
     python client/notebooks/executed.py docs/tutorials/notebook.md
 
 Set IPATE_SITE, IPATE_TOKEN and IPATE_STUDY as for the notebook, and IPATE_APPROVER to the token of an operator who
-approves the proposed run; if it is not set, another person has to approve the run while the notebook waits.
+approves the proposed run; without it, another person has to approve the run while the notebook waits.
 """
 
 import ast
@@ -23,7 +23,7 @@ HEAD = "<!-- Written by client/notebooks/executed.py; change the notebook. -->\n
 
 
 class _Shown(StringIO):
-    """Standard output that also keeps its text."""
+    """Standard output that also keeps what is written to it."""
 
     def write(self, text: str) -> int:
         os.write(1, text.encode())
@@ -48,7 +48,7 @@ def run(source: str, names: dict[str, Any]) -> tuple[str, Any]:
 
 
 def shown(value: Any, page: Path, number: int) -> Iterator[str]:
-    """Yield a value as shown by a notebook, without inline styles; charts are saved as files next to the page."""
+    """Yield a value as a notebook shows it, without inline styles; charts are saved as files next to the page."""
     html = next((getattr(value, name)() for name in ("_repr_html_", "_repr_svg_") if hasattr(value, name)), None)
     if html is None:
         yield f"```text\n{value!r}\n```"

@@ -42,7 +42,7 @@ def test_a_site_that_declines_ends_the_run_with_its_name(people: tuple[Site, Sit
     assert olga.decline(slug, found["id"], found["proposals"][0]["number"])["proposals"] == []
     with pytest.raises(ProblemError):
         private = there.dataset(there.studies[1], "private").pk
-        otto.take_up(slug, found["id"], run.pk.hex, private_dataset=private)
+        otto.accept(slug, found["id"], run.pk.hex, private_dataset=private)
     alliance_contact(there.sites[1].pk)
     taken = there.take(run, 0)
     runs = finish([run, taken])
