@@ -55,7 +55,7 @@ class Balances:
         return spent
 
     def charged(self, charges: "Balances") -> "Balances":
-        """Return these accounts after ``charges``."""
+        """Return the accounts after adding ``charges``."""
         place, known = self._places(charges.holders)
         new = ~known
         # Both lists are sorted, so new holders are inserted without sorting.
@@ -110,7 +110,7 @@ _book_load = lru_cache(maxsize=2)(balances_load)
 def balances_store(study: Study, prefix: str, content: Balances, **more: np.ndarray) -> tuple[str, str]:
     """Write accounts or charges, with further arrays ``more`` (H,), into a new file; return its name and digest.
 
-    A salt in the file prevents guesses of its content from being tested against the digest.
+    A salt in the file prevents guesses about its content from being checked against the digest.
     """
     name = f"accounts/{study.pk}/{prefix}-{uuid4().hex}.npz"
     salt = np.frombuffer(secrets.token_bytes(32), dtype=np.uint8)
@@ -118,7 +118,7 @@ def balances_store(study: Study, prefix: str, content: Balances, **more: np.ndar
 
 
 def charges_of(release: Release) -> Balances:
-    """Return the charges of a release for each holder."""
+    """Return what a release charged each holder."""
     return balances_load(release.charges) if release.charges else Balances.empty()
 
 
@@ -158,7 +158,7 @@ def account_balances(study: Study, holders: np.ndarray) -> np.ndarray:
 
 
 def gap_surcharges(study: Study, holders: np.ndarray) -> np.ndarray:
-    """Return how much gaps raise the accounts of ``holders`` (H,) above their charges, (H,) μ². Secret."""
+    """Return by how much gaps raise the accounts of ``holders`` (H,) above their charges, (H,) μ². Secret."""
     raised, known = np.zeros(len(holders)), list(floors(study))
     if known:
         caps = caps_largest(study, holders)
@@ -178,11 +178,11 @@ def caps_largest(study: Study, holders: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _before(name: str) -> Balances:
-    """Return the accounts at the time of a gap; a name always refers to the same content."""
+    """Return the accounts at the time of a gap. Cached because a name always refers to the same content."""
     return _loaded(name, "before")
 
 
-#: Tolerance for rounding when slacks are added, relative to the δ that caps reserve for them.
+#: Tolerance for rounding when slacks are added, relative to the δ that is reserved for them.
 _ROUNDING = 1e-9
 
 
@@ -193,7 +193,7 @@ def charged_slack(study: Study) -> float:
 
 
 def slack_fits(study: Study, slack: float) -> bool:
-    """Return whether another slack fits into the δ that caps leave for slacks. The caller holds the study's lock."""
+    """Return whether the δ reserved for slacks suffices for another one. The caller holds the study's lock."""
     return charged_slack(study) + slack <= SLACKS * slack_of(study.delta) * (1 + _ROUNDING)
 
 
@@ -203,7 +203,7 @@ def slack_note(study: Study) -> None:
 
 
 def slack_faults(study: Study) -> Iterator[str]:
-    """Check that the slacks of all releases do not exceed the δ that caps leave for them."""
+    """Check that the slacks of all releases do not exceed the δ reserved for slacks."""
     if not slack_fits(study, 0.0):
         yield (
             f"The slacks of sampled runs add up to {charged_slack(study):g}, which is more of the study's δ than the "

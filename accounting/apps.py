@@ -1,4 +1,4 @@
-"""Django app configuration of the accounts."""
+"""App configuration of accounting."""
 
 from django.apps import AppConfig
 

@@ -17,7 +17,7 @@ from common.noise import JOINT_NORMAL_DISTANCE
 #: 2,500 years. δ is reduced by the sampler's distance for each of them (condition 10 in docs/gaussian-accounts.md).
 DRAWS = 10**18
 
-#: Maximum number of a study's runs with a slack (a δ′ in addition to μ²), and the ratio of the study's δ to each slack.
+#: Maximum number of runs with a slack (a δ′ in addition to μ²) per study, and the ratio of the study's δ to each slack.
 SLACKS = 10
 _PARTS = 1000
 
@@ -64,7 +64,7 @@ def epsilon_of(charge: float, delta: float) -> float:
     if not charge:
         return 0.0
     epsilon = 0.0
-    for _ in range(3):  # the remaining δ falls slightly with ε
+    for _ in range(3):  # the remaining δ decreases slightly with ε
         epsilon = float(gdp_epsilon(math.sqrt(charge), _left(delta, epsilon)))
     return epsilon
 

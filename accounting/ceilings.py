@@ -37,11 +37,11 @@ _ROUNDING = 1e-8
 
 
 def largest_charge(study: Study) -> float:
-    """Return an upper bound, in μ², on any account's charges in a study under the shares opened so far.
+    """Return an upper bound, in μ², on any account's charges in a study, given the shares opened so far.
 
-    This number is public: the opened share times the largest cap that any approved policy has ever promised.
+    The bound is public: it is the opened share times the largest cap that any approved policy has ever promised.
     """
-    # After a restore it is unknown which other shares were opened.
+    # After a restore it is unknown which other shares have been opened.
     opened = 1.0 if missing_rows(study) else opened_share(study)
     # This cap includes policies that a restored database lacks.
     largest = max([epsilon_promised_largest(study), *(floor.epsilon for floor in floors(study))])
@@ -189,9 +189,9 @@ class _Ceilings:
 
 
 class _Known:
-    """Holders in several studies, with the largest cap that each had been promised by a given moment.
+    """Holders in several studies, with the largest cap that each was promised up to a given moment.
 
-    Increases after that moment are not included.
+    Later increases are not included.
     """
 
     def __init__(self, holders: dict[int, DataHolder], ids: np.ndarray) -> None:
@@ -248,7 +248,7 @@ class _Reserved:
                 self._settled[row.subject] = row.recorded_at
 
     def charge(self, release: Release, charges: np.ndarray) -> None:
-        """Add a release's charges to the charges under its share."""
+        """Add a release's charges to those already made under its share."""
         if release.run is not None:
             self._charged[release.run] += charges
 
@@ -287,7 +287,7 @@ def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
         by_study[holder.study_id].append(holder)
     totals: dict[int, float] = defaultdict(float)
     for holders in by_study.values():
-        if missing_rows(holders[0].study):  # the backup may refer to an accounts file that has been replaced
+        if missing_rows(holders[0].study):  # a backup may refer to an accounts file that has since been replaced
             continue
         owner, ids = holders[0].study, np.array([holder.pk for holder in holders], dtype=np.int64)
         spent = account_balances(owner, ids)

@@ -17,7 +17,7 @@ _SHARE = ("sequence", "recorded_at", "kind", "subject", "purpose", "share", "lim
 
 
 def export_name(study: Study, kind: str) -> str:
-    """Return the file name: study, date and extension."""
+    """Return a file name with the study, the date and the extension."""
     return f"{study.slug}-register-{timezone.localdate():%Y-%m-%d}.{kind}"
 
 
@@ -35,13 +35,13 @@ def export_json(study: Study) -> Iterator[str]:
 
 
 def export_csv(study: Study) -> Iterator[str]:
-    """Yield the register as a table, with the release content as JSON in one column."""
+    """Yield the register as CSV, with the content of each release as JSON in one column."""
     rows = _rows(Release, _RELEASE, study)
     return csv_pieces(_RELEASE, (row | {"content": json.dumps(row["content"], ensure_ascii=False)} for row in rows))
 
 
 def budgets_csv(budgets: Iterable[GroupBudget]) -> Iterator[str]:
-    """Yield budgets of groups as a table: one row for each use and each total (used, reserved, left)."""
+    """Yield budgets of groups as CSV, with one row for each use and each total (used, reserved, left)."""
     return csv_pieces(_BUDGET, (row for budget in budgets for row in _budget_rows(budget)))
 
 
@@ -58,4 +58,4 @@ def _budget_rows(budget: GroupBudget) -> Iterator[dict[str, Any]]:
 
 
 FORMATS: dict[str, Callable[[Study], Iterator[str]]] = {"csv": export_csv, "json": export_json}
-"""Functions, by file extension, that generate the file piece by piece."""
+"""Functions that generate a file piece by piece, by file extension."""

@@ -1,4 +1,4 @@
-"""The gap left by a restored backup: a public floor for every account that covers charges missing from the backup."""
+"""The gap after a restore: a public floor for every account that covers charges missing from the backup."""
 
 from uuid import uuid4
 

@@ -23,7 +23,7 @@ from consent.selectors import LEVELS, EpsilonRule, epsilon_promised_largest, eps
 
 
 def head_counts(study: Study) -> list[HeadCount]:
-    """Return the head counts that plans use, from the newest drawing or entry; empty if there is none yet."""
+    """Return the head counts that plans use, from the newest drawing or entry; empty if there are none yet."""
     newest = HeadCount.objects.filter(study=study).order_by("-release__sequence").values("release_id")[:1]
     counts = HeadCount.objects.filter(study=study, release_id=Subquery(newest)).order_by("epsilon", "pk")
     return list(counts.select_related("release").defer("release__content"))
@@ -70,7 +70,7 @@ _CUT = 1e-12
 
 @dataclass(frozen=True)
 class ChargedRun:
-    """Index into a run's charges: for each promise (level, ε), its position there and its largest charge in μ²."""
+    """Index into a run's charges: each promise's (level, ε) position in them and its largest charge in μ²."""
 
     title: str
     places: Mapping[tuple[str, float], int]
@@ -149,7 +149,7 @@ class GroupBudget:
 
 @dataclass(frozen=True)
 class _Group:
-    """A level's promise, with every ε that it could have under policies up to ``last`` or after later reductions."""
+    """Promise of a level, with every ε that it could have under policies up to ``last`` or after later reductions."""
 
     level: str
     last: int
@@ -261,8 +261,8 @@ class _Tally:
     """Charges of one group, release by release.
 
     Attributes:
-        largest: the largest cap that an account that kept the level can have had, in μ².
-        used: the most that such an account could have been charged so far, in μ².
+        largest: the largest cap, in μ², that an account that has kept the level could have had.
+        used: the most, in μ², that such an account could have been charged so far.
         by_subject: how much of ``used`` is due to each run, or to each kind of release outside runs.
         history: times of increases of ``used``, with the new value.
     """
@@ -276,10 +276,10 @@ class _Tally:
         self._counted: dict[UUID, list[float]] = {}
 
     def bound(self, run: UUID, charge: float, charges: list[float], since: datetime, at: datetime) -> float:
-        """Return the most that a batch can have charged an account in the group, in μ².
+        """Return the most that a batch could have charged an account in the group, in μ².
 
         Args:
-            charge: the most that the batch can have charged anyone.
+            charge: the most that the batch could have charged anyone.
             charges: the largest charge to each group of the run's plan, from the register.
             since: when the run was approved, because some methods use the promises at that time.
             at: when the batch was released.
@@ -296,7 +296,7 @@ class _Tally:
             if place is None:
                 return charge  # the plan does not include this promise
             if place < 0:
-                continue  # not in the run
+                continue  # the promise is not part of the run
             room = known.allowed[place] - before[place]
             # If a cost was reduced to what was left of the run's share, accounts with unused earlier shares may have
             # been charged more.

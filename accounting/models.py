@@ -15,10 +15,10 @@ from consent.models.recorded import actor
 
 
 class Release(StudyChained):
-    """The release register: everything that has left a study or is visible to decision-makers, with its charge.
+    """Entry of the release register: something that has left a study or is visible to decision-makers, with its charge.
 
     ``content`` describes the release in public terms: mechanism, parameters, counts and digests. Each person's charge
-    is secret and stored in the file ``charges`` in private storage; the file's digest is chained here.
+    is secret and stored in the file ``charges`` in private storage; the file's digest is part of the chain.
     """
 
     class Kind(models.TextChoices):

@@ -1,4 +1,4 @@
-"""Restored databases: a study stays locked until its chains match the journal or the difference has been charged."""
+"""Restored databases: a study is locked until its chains match the journal or the difference has been charged."""
 
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
@@ -9,12 +9,12 @@ from common.append_only import chained_models
 from common.journal import head_note, journal_read, pending_confirm
 from consent.models import Study
 
-#: Used instead of a hash when the content that the database lacks is unknown.
+#: Replacement for the hash of rows that the database lacks and whose content is unknown.
 UNKNOWN = "unknown"
 
 
 def missing_rows(study: Study) -> dict[str, int]:
-    """Return the number of journaled rows missing from the database for each chain (1 for a chain that diverged).
+    """Return, for each chain, how many rows in the journal are missing from the database (1 if the chain diverged).
 
     The result is empty if the database is at least as new as the journal.
     """
@@ -23,7 +23,7 @@ def missing_rows(study: Study) -> dict[str, int]:
 
 
 def lock_check(study: Study) -> None:
-    """Raise ValidationError if a study's database is older than the journal, in which case nothing may be spent."""
+    """Raise ValidationError if a study's database is older than the journal, because nothing may be spent then."""
     if missing_rows(study):
         raise ValidationError(
             _(
@@ -39,7 +39,7 @@ def journal_distrust(study: Study) -> None:
     In this case the journal was lost or is older than the backup, so later releases are unknown and may have used all
     of the study's caps. Rehearsals are exempt, because they promise nothing.
     """
-    pending_confirm(study.pk)  # it can no longer be checked whether this was committed
+    pending_confirm(study.pk)  # whether this was committed can no longer be checked
     noted = journal_read(study.pk)["heads"]
     heads = {model._meta.label_lower: model.head(study.pk).sequence for model in chained_models()}
     if study.rehearsal or all(noted.get(chain, [0])[0] >= sequence for chain, sequence in heads.items()):

@@ -13,12 +13,12 @@ from accounting.models import AccountBook, Release
 from common.artifacts import arrays_delete
 from consent.models import Study
 
-#: Tolerance for an account above its limit, because sums in another order round differently.
+#: Tolerance for comparing accounts with limits, because sums in another order are rounded differently.
 ROUNDING = 1e-9
 
 
 class LimitExceeded(Exception):
-    """Raised instead of charging an account above its limit, or accepting a slack above the study's limit."""
+    """Raised if a charge would exceed an account's limit, or a slack the study's limit."""
 
 
 @transaction.atomic(savepoint=False)

@@ -1,7 +1,7 @@
 """Shares: the parts of every holder's cap that runs may use. They are public, and at most 1 in total.
 
-A holder's limit in a run is (public cumulative share) · μ_i². It is compared with the holder's whole account, so the
-unused part of earlier shares can be used later.
+A holder's limit in a run is (public cumulative share) · μ_i². It applies to the holder's whole account, so unused parts
+of earlier shares can be used later.
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ from consent.services import study_lock, study_open_check
 ROUNDING = 1e-9
 #: Key of the PostgreSQL advisory lock of :func:`openings_lock`; any number not used elsewhere in the installation.
 _OPENINGS = 0x69504154
-#: Purpose of the share of a gap.
+#: Purpose of a share that settles a gap.
 GAP = gettext_noop("gap after a restore")
-#: Share suggested for a run if enough is free, and share assumed for planning if hardly any is free.
+#: Share suggested for a run if enough is free, and share used for planning if almost none is free.
 SUGGESTED, _LEAST = 0.25, 0.01
 #: Error message for a share larger than the ``free`` one.
 NOT_FREE = gettext_noop(
@@ -48,12 +48,12 @@ class Share:
 
     @property
     def committed(self) -> float:
-        """Part that is not available to other subjects."""
+        """Part of the caps that is not available to other subjects."""
         return self.granted if self.used is None else self.used
 
     @property
     def is_open(self) -> bool:
-        """Whether it may be charged now."""
+        """Whether charges under this share are possible now."""
         return self.limit is not None and self.used is None
 
 
@@ -96,12 +96,12 @@ def free_share(all_shares: Mapping[UUID, Share]) -> float:
 
 
 def suggested_share(study: Study) -> float:
-    """Return the share suggested for a run: enough to learn but leaving some for later; everything in a rehearsal."""
+    """Return the share suggested for a run: enough to learn from, while leaving some for later; in a rehearsal, all."""
     return 1.0 if study.rehearsal else max(min(SUGGESTED, share_free(study)), _LEAST)
 
 
 def opened_share(study: Study) -> float:
-    """Return the largest share of its cap that any account can have reached so far."""
+    """Return the largest share of its cap that any account could have used so far."""
     return min(1.0, decimal_sum(*(share.committed for share in shares(study).values() if share.limit is not None)))
 
 
@@ -128,7 +128,7 @@ def share_grant(
 
 
 def share_limit(study: Study, subject: UUID) -> float:
-    """Return the share of its cap that an account may reach if ``subject`` begins to spend now.
+    """Return the share of its cap that an account may use in total if ``subject`` begins to spend now.
 
     This is the sum of the shares opened so far and the share of ``subject``.
     """
@@ -140,9 +140,9 @@ def share_limit(study: Study, subject: UUID) -> float:
 def openings_lock() -> None:
     """Prevent other studies from opening a share until the transaction ends.
 
-    Opening a share depends on charges in a person's other studies (:mod:`accounting.ceilings`), so when two studies
-    open shares at the same moment, one must see the other's. Take this lock after a study's lock and before any other.
-    On SQLite the immediate transaction already locks the whole database.
+    Opening a share depends on charges in a person's other studies (:mod:`accounting.ceilings`), so if two studies open
+    shares at the same time, one of them must take the other's into account. Take this lock after a study's lock and
+    before any other. On SQLite the immediate transaction already locks the whole database.
     """
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -199,6 +199,6 @@ def _append(
             )
         ]
     )
-    # The journal must keep events that a restored database lacks until they are charged.
+    # The journal must keep events that a restored database lacks until the gap is charged.
     if not missing_rows(study):
         note(study.pk, facts={"share": committed_share(study)})

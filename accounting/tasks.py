@@ -16,7 +16,7 @@ from common.jobs import task_of
 from consent.models import Study
 from consent.services import study_lock
 
-#: Minimum age of files that are deleted, so that people have time to notice that they have restored the wrong backup.
+#: Minimum age of files to delete, which gives people time to notice that they have restored the wrong backup.
 AGE = timedelta(days=1)
 
 

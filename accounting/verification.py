@@ -29,10 +29,10 @@ JOURNAL_CHECK = "database rows compared with the journal"
 
 @dataclass(frozen=True)
 class Check:
-    """One check: ``name`` describes what is checked, ``find()`` yields messages about faults.
+    """Check of a study or the installation: ``name`` says what is checked, and ``find()`` yields messages about faults.
 
     ``for_deciders`` is False if a fault would reveal a person's choice to people who decide about runs. ``named``
-    returns the name if this needs a database query, so that callers that only need faults can skip the query.
+    returns the name if that takes a database query, which callers that only need faults can then skip.
     """
 
     named: str | Callable[[], str]
@@ -100,7 +100,7 @@ def study_faults(study: Study) -> Iterator[str]:
 
 
 def _lost_faults(study: Study) -> Iterator[str]:
-    """Check that the database is as new as the journal, and was not restored to an earlier state."""
+    """Check that the database is as recent as the journal and was not restored to an earlier state."""
     if is_distrusted(study):
         yield "The journal does not continue from the restored backup, so it is unknown what the database lost."
         return
@@ -128,7 +128,7 @@ def _charged(study: Study) -> Any:
 
 def _account_faults(study: Study) -> Iterator[str]:
     """Check that charge files match the chain and the public charges, and that the book is their sum."""
-    with transaction.atomic():  # a consistent view of register and account book, even if a run votes meanwhile
+    with transaction.atomic():  # a consistent view of register and account book, even while a run is voting
         study_lock(study.pk)
         charged = list(_charged(study))
         book = AccountBook.objects.filter(study=study).first()
@@ -162,7 +162,7 @@ def _account_faults(study: Study) -> Iterator[str]:
 
 
 def _cap_faults(study: Study) -> Iterator[str]:
-    """Check that no account has spent more than its largest promise allows at the public share opened so far."""
+    """Check that no account has spent more than its largest promise allows, given the public share opened so far."""
     holders = balances(study).holders
     if not len(holders):
         return

@@ -41,7 +41,7 @@ def generated() -> dict[Path, str]:
 
 
 def proposals() -> str:
-    """Return the module of a study's proposals, with a propose_… and a plan_… method for each way to learn."""
+    """Return the source of `proposals.py`, with a propose_… and a plan_… method for each method of runs."""
     from training.methods import IMPLEMENTED
 
     lines = [
@@ -145,7 +145,7 @@ def _required(choice: Any) -> str | None:
 
 def _explained(choice: Any) -> str:
     label = str(choice.label)
-    first = label[:1].upper() if label[:1].isascii() else label[:1]  # ε keeps its form
+    first = label[:1].upper() if label[:1].isascii() else label[:1]  # keeps ε in lower case
     parts = [f"{first}{label[1:]}.", str(choice.help)]
     if choice.minimum is not None:
         parts.append(f"From {choice.minimum:g} to {choice.maximum:g}.")
@@ -158,7 +158,7 @@ def _explained(choice: Any) -> str:
 
 
 def asynchronous() -> str:
-    """Return the module of the asyncio version of the site, which runs each method in a thread."""
+    """Return the source of `asynchronous.py`, the asyncio version of the site, which runs each method in a thread."""
     wanted, methods = set(), []
     for node in _methods():
         returns = ast.unparse(node.returns) if node.returns else "None"

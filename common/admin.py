@@ -10,7 +10,7 @@ from django.http import HttpRequest
 class FilteredAsListed(admin.ModelAdmin):
     """Admin that filters only by ``list_filter``, regardless of the URL.
 
-    Filtering by a hidden value would reveal that value.
+    Otherwise, filtering by a hidden field would reveal its values.
     """
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
@@ -48,5 +48,5 @@ class SecretsAdmin(ReadOnlyAdmin):
         return self._hidden(request)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> list[str]:
-        # Read-only fields are shown even if they are excluded.
+        # Django shows read-only fields even if they are excluded.
         return [name for name in super().get_readonly_fields(request, obj) if name not in self._hidden(request)]

@@ -29,7 +29,7 @@ GENESIS = "0" * 64
 
 
 class AppendOnlyError(Exception):
-    """Raised on an attempt to change or delete a row of an append-only table."""
+    """Raised if a row of an append-only table would be changed or deleted."""
 
 
 class AppendOnlyQuerySet(models.QuerySet):
@@ -128,7 +128,7 @@ class Chained(AppendOnly):
         ordering = ["sequence"]
 
     def computed_hash(self) -> str:
-        """Return the hash of the row's content (see :func:`row_hash`), equal to ``hash`` unless it was changed."""
+        """Return the hash of the row's content (see :func:`row_hash`), which is ``hash`` unless the row was changed."""
         return row_hash(self)
 
     @classmethod
@@ -185,14 +185,14 @@ class Chained(AppendOnly):
         rows_insert(rows)
         head.advance(sequence=rows[-1].sequence, hash=previous)
         label = cls._meta.label_lower
-        # A chain that has lost rows may grow, but its growth must not hide the loss.
+        # Rows may be appended to a chain that has lost rows, but this must not hide the loss.
         heads = {} if cls.rows_missing(study_id) else {label: (rows[-1].sequence, previous)}
         note(study_id, heads=heads, acts=[{"chain": label} | row.as_act() for row in rows] if cls.is_act else ())
         return rows
 
     @classmethod
     def _last_sequence(cls, study_id: int | None) -> int:
-        """Return the sequence number of a chain's last row, or 0 if it is empty; used in every append."""
+        """Return the sequence number of a chain's last row, or 0 if it is empty."""
         if cls.of_installation or cls.study_lookup != "study_id":
             return cls.chain(study_id).aggregate(last=models.Max("sequence"))["last"] or 0
         connection = connections[router.db_for_write(cls)]
@@ -255,12 +255,12 @@ class Chained(AppendOnly):
     def chain_faults(
         cls, study_id: int | None, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter, *, after: int = 0
     ) -> Iterator[str]:
-        """Verify a study's chain row by row, passing the rows through ``watch``, such as a progress bar.
+        """Verify a study's chain row by row. The rows are passed through ``watch``, such as a progress bar.
 
         Rows with sequence numbers up to ``after`` are skipped.
 
         Yields:
-            One sentence for each fault. After a row with a value that its column cannot store, no rows are checked.
+            One sentence for each fault. The check ends at a row with a value that its column cannot store.
         """
         name, columns, chain = cls._meta.verbose_name, hashed_columns(cls), cls.chain(study_id)
         rows = chain.filter(sequence__gt=after).values_list("sequence", "previous_hash", "hash", *columns)
@@ -290,7 +290,7 @@ class Chained(AppendOnly):
 
 
 def pending_settle(study_id: int | None) -> None:
-    """Find out whether the journal's last transaction was committed, in case its process died.
+    """Confirm or drop the journal's pending transaction, depending on whether it was committed before its process died.
 
     The caller holds the study's lock, so the transaction has ended.
     """
@@ -302,7 +302,7 @@ def pending_settle(study_id: int | None) -> None:
         _by_label()[chain].chain(study_id).filter(sequence=sequence, hash=hash).exists()
         for chain, (sequence, hash) in ends.items()
     )
-    # For a restored database this is unknown, so keep the row: an extra row is the safe choice.
+    # For a restored database this is unknown. Keep the row, because an extra row is the safe choice.
     chains = installation_chains() if study_id is None else chained_models()
     if is_there or any(model.rows_missing(study_id) for model in chains):
         pending_confirm(study_id)
@@ -311,7 +311,7 @@ def pending_settle(study_id: int | None) -> None:
 
 
 def chains_begin(study_id: int) -> None:
-    """Sign the heads of all chains (still empty) of a new study. From then on, a missing head is a fault."""
+    """Sign the heads of all chains of a new study, which are still empty. From then on, a missing head is a fault."""
     heads = [model.head_model(study_id=study_id, chain=model._meta.label_lower) for model in chained_models()]
     for head in heads:
         head.sign()
@@ -395,7 +395,7 @@ def _rows_in_the_way(model: type[models.Model]) -> str:
 
 
 def triggers_remove(connection: BaseDatabaseWrapper) -> None:
-    """Remove the triggers. Only for a test database that has to be emptied."""
+    """Remove the triggers. Only for emptying a test database."""
     with connection.cursor() as cursor:
         for model in append_only_models():
             table = model._meta.db_table

@@ -1,4 +1,4 @@
-"""Functions that store arrays (npz, never pickles) and models in the configured storages."""
+"""Functions to store arrays (as npz, never as pickles) and models in the configured storages."""
 
 import hashlib
 import shutil
@@ -30,7 +30,7 @@ class Parts:
 
 
 class ArraysFile(File):
-    """File of arrays to save in a storage. It can be read only once.
+    """File of arrays to save in a storage, which can be read only once.
 
     Attributes:
         sha256: Digest of the content read so far.
@@ -111,7 +111,7 @@ def _save(storage: Storage, name: str, file: File) -> None:
     """Store a file under exactly ``name``, replacing an earlier one."""
     storage.delete(name)
     stored = storage.save(name, file)
-    if stored != name:  # another process has written to this name, but the recorded name must refer to this content
+    if stored != name:  # another process has used this name, but the caller records it as the name of this content
         storage.delete(stored)
         raise OSError(f"{name} is being written by another process; try again.")
 
@@ -143,7 +143,7 @@ def private_save(name: str, file: File) -> None:
 
 @_as_os_errors()
 def private_replace(name: str, content: bytes) -> None:
-    """Store a file in private storage, replacing an earlier one atomically for readers."""
+    """Store a file in private storage, replacing an existing file atomically."""
     cast(SealedStorage, storages["private"]).replace(name, ContentFile(content))
 
 
@@ -190,7 +190,7 @@ def arrays_delete(*names: str) -> None:
 
 @_as_os_errors()
 def arrays_list(folder: str) -> list[str]:
-    """Return names of the files directly in ``folder``; a missing folder counts as empty."""
+    """Return the names of the files directly in ``folder``, or an empty list if it does not exist."""
     try:
         _, files = storages["private"].listdir(folder)
     except FileNotFoundError:

@@ -76,10 +76,11 @@ def rows_insert(rows: Sequence[models.Model]) -> None:
 def missing_insert(
     model: type[models.Model], columns: Mapping[str, Sequence[Any]], returned: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    """Insert the rows that do not violate a unique constraint, and return fields of the inserted rows.
+    """Insert the rows that do not violate a unique constraint, and return ``returned`` fields of the inserted rows.
 
     Args:
-        columns: field → its value in each row. Other columns must allow NULL, and SQLite allows 32,766 values at once.
+        columns: the values of each field, one for each row. Other columns must allow NULL, and SQLite allows 32,766
+            values at once.
         returned: names of the fields to return.
     """
     connection, meta = connections[router.db_for_write(model)], model._meta
@@ -116,7 +117,7 @@ def _each_once(work: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
     done: dict[Any, Any] = {}
     results = []
     for value in values:
-        # Unhashable values are computed only once if rows share the same object.
+        # Results for unhashable values are reused only if rows share the same object.
         key = (type(value), id(value) if isinstance(value, (list, dict)) else value)
         if key not in done:
             done[key] = work(value)

@@ -51,7 +51,7 @@ _VERSION, _BENEATH = 1, 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_FOLDER = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _READ, _ALL, _MOVE, _CUT = _EXECUTE | _READ_FILE | _READ_FOLDER, (1 << 13) - 1, 1 << 13, 1 << 14
 _ROOT = Path(__file__).parents[1]
-#: Folders with programs and libraries, and files with facts about the machine that programs and libraries read.
+#: Folders of programs and libraries, and files about the machine that these read.
 _PROGRAMS = ("/usr", "/lib", "/lib64", "/bin", "/proc/self", "/proc/cpuinfo", "/proc/meminfo")
 _ENVIRONMENT = {
     "PATH": os.defpath,
@@ -100,13 +100,13 @@ class ConfinedProcess:
     ) -> None:
         self._process.kill()
         self.stdout.close()
-        with suppress(BrokenPipeError):  # closing writes the rest of the input
+        with suppress(BrokenPipeError):  # closing flushes the rest of the input
             self.stdin.close()
         self._process.wait()
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """End the process if the block takes longer than this."""
+        """End the process if the block takes longer than ``seconds``."""
         timer = Timer(seconds, self._stop)
         timer.daemon = True
         timer.start()
@@ -140,13 +140,14 @@ def confine(
 ) -> None:
     """Confine this process permanently.
 
-    Memory and time used so far are not counted. On Linux, the process ends when its parent does. It can no longer open
-    connections, start programs, or open files other than program files and the files below; see `protections`.
+    Memory and time used so far are not counted. On Linux, the process ends when its parent does. The process can no
+    longer open connections, start programs, or open files other than program files, ``reads`` and ``writes``; see
+    `protections`.
 
     Args:
         memory: Bytes that the process may allocate in addition to its current memory; beyond that, MemoryError is
             raised.
-        seconds: Limit of processor time, if any, at which the process is killed.
+        seconds: Limit of processor time, if any. At the limit, the process is killed.
         reads: Files and folders that it may read.
         writes: Folders that it may also write to.
     """
@@ -177,7 +178,7 @@ def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
     copy = os.fork()
     if not copy:
         try:
-            signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF and SIGALRM would end the copy
+            signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF and SIGALRM end the copy
             signal.setitimer(signal.ITIMER_REAL, 4 * seconds)
             if sys.platform == "linux":
                 _end_with_parent(ctypes.CDLL(None))
@@ -205,7 +206,7 @@ def _limit(kind: int, value: int) -> None:
 
 
 def _address_space() -> int:
-    """Return the bytes of this process's address space; 0 if unknown."""
+    """Return the size in bytes of this process's address space; 0 if unknown."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Distinct values of very long arrays, such as the holders of all records, and values common to two such arrays."""
+"""Functions for very long arrays, such as the holders of all records: distinct values, and membership."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the distinct values `(n,)` in ascending order, like `np.unique`.
 
-    NumPy looks up each value in a table, which takes a second for a million values; sorting takes a few milliseconds.
+    `np.unique` uses a hash table, which takes a second for a million values; sorting takes a few milliseconds.
 
     >>> distinct(np.array([3, 1, 3]))
     array([1, 3])

@@ -148,7 +148,7 @@ def _epsilon(mu: FloatArray, delta: FloatArray) -> FloatArray:
 
 
 def _newton(step: Callable[[FloatArray], FloatArray], start: FloatArray) -> FloatArray:
-    """Repeat Newton's steps, which all have the same sign, until they are negligible."""
+    """Return the result of repeating Newton's steps, which all have the same sign, until they are negligible."""
     value = start
     for _ in range(100):
         change = step(value)

@@ -48,7 +48,7 @@ def task_of(name: str, service: Callable[..., object], ids: int = 0) -> Any:
 def send(task: str, *ids: object) -> None:
     """Queue a task by its full name. If the broker is unavailable, a periodic task does the work later.
 
-    Tasks are identified by name because they call the services that call this function.
+    Tasks are identified by name to avoid circular imports: they call the services that call this function.
     """
 
     def publish() -> None:
@@ -62,7 +62,7 @@ def send(task: str, *ids: object) -> None:
 
 #: Length of the worker's name in a claim. A claim also contains the worker's process and a unique suffix.
 _NAMED = 62
-#: Number of workers that may die on one part before it is abandoned; this is more than accidents would explain.
+#: Number of workers that may die on one part before it is abandoned. So many deaths are unlikely to be accidents.
 DEATHS = 20
 
 
@@ -82,7 +82,7 @@ def without_worker() -> Q:
 
 
 def worker_claims(name: str, claim: str) -> bool:
-    """Return whether the worker with this name in its heartbeat made a claim."""
+    """Return whether a claim was made by the worker whose heartbeat has this name."""
     return claimant(claim) == name[-_NAMED:]
 
 
@@ -92,7 +92,7 @@ def claimant(claim: str) -> str:
 
 
 def claiming_process(claim: str) -> int:
-    """Return the id, on its host, of the process that holds a claim; in a worker, the process executing the task."""
+    """Return the process id, on its host, of a claim's process; in a worker, this is the one executing the task."""
     return int(claim.rpartition(":")[2].partition("-")[0])
 
 
@@ -181,12 +181,12 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
     with lease(type(part), part.pk) as token:
         if token is None:
             return False
-        # Read the row under the claim, because the process that ends a job waits for all claims to end.
+        # Read the row only after claiming it, because the process that ends a job waits for all claims to end.
         row = rows.first()
         if row is None or row.state == Part.State.DONE or not is_due(row):
             return False
         mine = rows.filter(claimed_by=token)
-        if row.state == Part.State.RUNNING:  # begun but unclaimed, so its worker died
+        if row.state == Part.State.RUNNING:  # begun but not claimed, so its worker has died
             mine.update(deaths=row.deaths + 1)
             if row.deaths + 1 >= DEATHS:
                 raise PartDied(died)
@@ -252,7 +252,7 @@ def send_on(rows: QuerySet, task: str) -> list[Any]:
 KEPT = timedelta(days=1)
 
 
-#: Name, as in the heartbeat, of the worker that this process belongs to; empty outside workers.
+#: Name of the worker that this process belongs to, as in the heartbeat; empty outside workers.
 _own_name = ""
 
 
@@ -275,7 +275,7 @@ def live_worker_count() -> int:
 
 
 class HeartbeatStep(bootsteps.StartStopStep):
-    """Part of a Celery worker that writes its heartbeat while it is connected to the broker and takes tasks.
+    """Celery bootstep that writes a worker's heartbeat while the worker is connected to the broker and accepts tasks.
 
     It runs in the worker's main process, so that a worker still sends heartbeats if all its children are busy with long
     tasks.

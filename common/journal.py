@@ -55,7 +55,7 @@ class Note:
     token: str = field(default="", init=False)
 
     def __call__(self) -> None:
-        """Confirm, after the commit, the notes that were written before it."""
+        """Confirm, after the commit, the notes that were written right before it."""
         with _rewriting(self.study_id, sync=False) as content:
             if self.token and content["pending"].get("token") == self.token:
                 _fold(content)
@@ -74,7 +74,7 @@ def notes_write(notes: Iterable[Note]) -> None:
     for study_id, own in by_study.items():
         token = uuid4().hex
         with _rewriting(study_id) as content:
-            if content["pending"]:  # their transaction could not be looked up; an extra row is the safe choice
+            if content["pending"]:  # unknown whether committed; an extra row is the safe choice
                 _fold(content)
             heads: dict[str, Any] = {}
             facts: dict[str, Any] = {}
@@ -181,7 +181,7 @@ def _acts_path(study_id: int | None) -> Path:
 
 @contextmanager
 def _locked(study_id: int | None) -> Iterator[None]:
-    """Let only one process at a time write a study's files."""
+    """Lock a study's files, so that only one process at a time writes them."""
     path = _path(study_id)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(path.with_suffix(".lock"), "w") as lock:
@@ -191,7 +191,7 @@ def _locked(study_id: int | None) -> Iterator[None]:
 
 @contextmanager
 def _rewriting(study_id: int | None, *, sync: bool = True) -> Iterator[dict[str, Any]]:
-    """Change a study's file atomically, one process at a time."""
+    """Provide a study's file for changes, which are written atomically, by one process at a time."""
     with _locked(study_id):
         content = journal_read(study_id)
         yield content
@@ -226,7 +226,7 @@ def _acts_write(study_id: int | None, acts: list[dict[str, Any]]) -> None:
         return
     plain = json.dumps(acts, cls=DjangoJSONEncoder).encode()
     line = {"at": timezone.now().isoformat(), "rows": cipher(*_ACTS).encrypt(zlib.compress(plain)).decode()}
-    # If a crash has cut off the last line, the line break before the new line completes it.
+    # If a crash has cut off the last line, the leading line break separates it from the new line.
     with open(_acts_path(study_id), "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(f"\n{json.dumps(line)}")
         file.flush()

@@ -1,4 +1,4 @@
-"""Models that belong to no single app."""
+"""Models that do not belong to a single app."""
 
 import json
 from typing import Any, TypeVar
@@ -39,7 +39,7 @@ def locked(row: Row) -> Row:
 
 
 class ThrottleEntry(models.Model):
-    """One counted event, such as a failed sign-in, stored under a keyed hash of its subject.
+    """Counted event, such as a failed sign-in, stored under a keyed hash of its subject.
 
     ``common.throttle`` writes and reads these rows. ``key`` is an HMAC-SHA256 in hexadecimal; no name, address,
     password or code is stored. The row is no longer counted after ``expires_at``.

@@ -27,8 +27,11 @@ LARGEST_ROUNDED_SCALE = 2.0**34
 """Largest standard deviation of `SystemNoise.rounded_normal`."""
 
 JOINT_NORMAL_DISTANCE = 2.0**-236
-"""The same bound for a sum of up to a million numbers, each of scale at least `LARGEST_ROUNDED_SCALE` / 2, and for a
-rounded sum of one Gaussian and other, independent noise; see docs/sites.md."""
+"""The same bound for sums across sites; see docs/sites.md.
+
+It applies to a sum of up to a million numbers, each of scale at least `LARGEST_ROUNDED_SCALE` / 2, and to the rounded
+sum of one Gaussian and other, independent noise.
+"""
 
 GRID = 2.0**-16
 """Unit of noise and vote weights; both are multiples of it."""
@@ -170,7 +173,7 @@ def _rounded(
     """
     bits = np.frombuffer(urandom(8 * int(np.prod(shape))), dtype=np.uint64).reshape(shape)
     cell = bits >> np.uint64(11)  # the tail probability lies between cell and cell + 1, in units of 2^-54
-    with np.errstate(divide="ignore"):  # a tail probability of 0 lies beyond every number
+    with np.errstate(divide="ignore"):  # the quantile at a tail probability of 0 is infinite
         above = np.floor(quantile(np.float64(2.0**-54) * cell) * (1 + _QUANTILE_ERROR) + 0.5)
     below = np.floor(quantile(np.float64(2.0**-54) * (cell + np.uint64(1))) * (1 - _QUANTILE_ERROR) + 0.5)
     magnitude = np.array(below, dtype=np.int64)

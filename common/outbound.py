@@ -1,4 +1,4 @@
-"""Requests by the site to URLs that users enter: only to public hosts, over TLS, and without redirects.
+"""Requests to URLs that users enter, which go only to public hosts, over TLS, and do not follow redirects.
 
 The host's name is resolved once, all its addresses are checked, and the connection goes to a checked address, so a DNS
 answer that changes between the check and the connection has no effect. The certificate is checked against the name.
@@ -19,7 +19,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 #: Time limits in seconds for each step of a request, and for the whole request even if the server is slow.
 STEP, WHOLE = 10.0, 30.0
-#: IPv6 ranges that embed an IPv4 address, so that a private IPv4 address could look public: NAT64, 6to4, Teredo.
+#: IPv6 ranges that embed IPv4 addresses and could make a private one look public: NAT64, 6to4, Teredo.
 _WRAPPED = [ipaddress.ip_network(each) for each in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")]
 #: Ranges that are not public although `ipaddress` says that they are global: 6to4 relays (RFC 7526), examples (RFC
 #: 9637).
@@ -131,7 +131,7 @@ def _unmapped(address: Address) -> Address:
 
 
 class _PinnedConnection(http.client.HTTPSConnection):
-    """HTTPS connection to a checked address instead of to the host's name."""
+    """HTTPS connection to a checked address, without resolving the host's name again."""
 
     def __init__(self, target: _Target) -> None:
         self._tls = ssl.create_default_context()
@@ -147,7 +147,7 @@ class _PinnedConnection(http.client.HTTPSConnection):
             raise
 
     def abort(self) -> None:
-        """Abort the connection, so that a thread waiting for the server gets an OSError."""
+        """Abort the connection. A thread that is waiting for the server gets an OSError."""
         if self.sock is not None:
             try:
                 self.sock.shutdown(socket.SHUT_RDWR)

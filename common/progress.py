@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """Return a number with the singular or plural of a noun.
+    """Return a number followed by the singular or plural of a noun.
 
     >>> counted(1, "person", "people"), counted(0, "run", "runs"), counted(12000, "row", "rows")
     ('1 person', '0 runs', '12,000 rows')
@@ -57,7 +57,7 @@ class _Lines(tqdm):
         return super().display(msg, pos)
 
     def moveto(self, n: int) -> None:
-        """Do nothing, because several bars print their lines one after another."""
+        """Do nothing, because several bars print their lines one after another instead of at fixed positions."""
 
     def close(self) -> None:
         """Print the final count. Overrides tqdm's method, which would end an unfinished line."""

@@ -1,4 +1,4 @@
-"""Process that reads a list, document or picture as requested on standard input; see `reading`."""
+"""Process that reads a list, document or picture and is controlled through standard input; see `reading`."""
 
 from __future__ import annotations
 

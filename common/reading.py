@@ -1,4 +1,4 @@
-"""Reading of uploaded lists, documents and pictures in a separate, limited process without network or files.
+"""Readers for uploaded lists, documents and pictures, in a confined process without network or files.
 
 Datasets have their own reader (:mod:`learning.formats.isolation`).
 """
@@ -58,7 +58,7 @@ def document_parse(content: bytes | str) -> Any:
 
 
 def picture_redraw(content: bytes, *, most_pixels: int, pixels: int) -> bytes:
-    """Return a PNG redrawn from another PNG's pixels, without its other content.
+    """Return a new PNG with the pixels of another PNG but none of its other content.
 
     Args:
         content: Content of a PNG file.
@@ -80,7 +80,7 @@ def _read(ask: str, content: bytes, **about: Any) -> Iterator[list[Any]]:
             process.stdin.write(json.dumps(request).encode() + b"\n" + content)
             process.stdin.close()
         except BrokenPipeError:
-            pass  # the exit status is more informative
+            pass  # the exit status says more than this error
         for line in process.stdout:
             answer = json.loads(line)
             if isinstance(answer, list):

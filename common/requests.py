@@ -1,4 +1,4 @@
-"""Requests of views: their types, client addresses, and errors shown in their forms."""
+"""Helpers for views: the type of their requests, client addresses, and errors shown in forms."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ class SignedInRequest(HttpRequest):
 
 @contextmanager
 def faults_in(form: BaseForm) -> Iterator[None]:
-    """Show a service's errors next to the fields of ``form`` to which they refer, or above all fields."""
+    """Show a service's errors next to the fields of ``form`` to which they refer, or else above all fields."""
     try:
         yield
     except ValidationError as error:

@@ -34,7 +34,7 @@ def hashed_columns(model: type[models.Model]) -> tuple[str, ...]:
 
 
 def possible_hashes(columns: Sequence[str], values: Sequence[Any], added: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the hashes that a row may have been recorded with, given its current values.
+    """Yield the hashes that may have been recorded for a row with these values.
 
     Args:
         columns: the model's :func:`hashed_columns`.
@@ -74,7 +74,7 @@ def json_digest(value: Any) -> str:
 
 
 def _numbers_alike(value: Any) -> Any:
-    """Return a JSON value with all numbers as floats and no negative zeros; databases may swap ints and floats."""
+    """Return a JSON value with all numbers as floats and no negative zeros, as databases may swap ints and floats."""
     if isinstance(value, (list, tuple)):
         return [_numbers_alike(each) for each in value]
     if isinstance(value, dict):

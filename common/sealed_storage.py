@@ -77,7 +77,7 @@ class SealedStorage(Storage):
     def rewrap(self, name: str) -> None:
         """Encrypt a file's key with the current key for records. Nothing else may write to the file in the meantime.
 
-        An empty file, left by a writer that died, has no key.
+        An empty file, left behind by a writer that died, has no key and is skipped.
         """
         with self.inner.open(name) as file, tempfile.TemporaryFile() as copy:
             if not (header := file.read(_HEADER)):
@@ -129,7 +129,7 @@ class _Opened(io.RawIOBase):
         self._known, self._content = -1, b""
         self._last = _count(size) - 1
         if self._size == 0:
-            self._block(0)  # otherwise, an empty file would not be checked
+            self._block(0)  # so that an empty file is checked as well
 
     def readable(self) -> bool:
         return True
@@ -171,7 +171,7 @@ class _Opened(io.RawIOBase):
 
 @contextmanager
 def _sealed(name: str, content: File) -> Iterator[IO[bytes]]:
-    """Provide the content in the form stored under ``name``."""
+    """Provide the encrypted content to store under ``name``."""
     key, number, rest = secrets.token_bytes(_KEY), 0, bytearray()
     cipher = AESGCM(key)
     with tempfile.SpooledTemporaryFile(max_size=16 * _BLOCK) as sealed:

@@ -1,4 +1,4 @@
-"""Translatable sentences for packages without Django, which are marked here and translated by the pages."""
+"""Translatable sentences for packages without Django. The pages translate them."""
 
 from collections.abc import Mapping
 from typing import Any

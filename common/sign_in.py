@@ -32,7 +32,7 @@ def _sign_in_begin(name: str, address: str) -> Attempt:
 
 
 def _counted_name(typed: str) -> str:
-    """Return the user name for a typed user name or email address, so that both count as one; otherwise ``typed``."""
+    """Return the user name for a user name or email address (or ``typed``), so that both are counted together."""
     # Databases may compare names differently, so names are compared here in the same way as in allauth.
     similar = User.objects.filter(username__iexact=typed)
     users = [user for user in similar if user.get_username().lower() == typed.lower()]
@@ -43,7 +43,7 @@ def _counted_name(typed: str) -> str:
 
 
 class ThrottledBackend(AuthenticationBackend):
-    """Check of user name or email address and password with rate limits, used by all callers of ``authenticate``.
+    """Authentication backend with rate limits: checks the user name or email address, and the password.
 
     Failures are counted whether or not an account with the name exists.
     """

@@ -1,4 +1,4 @@
-"""Periodic tasks of the foundations."""
+"""Periodic tasks of the common app."""
 
 from common.jobs import task_of
 from common.repeats import requests_sweep

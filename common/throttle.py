@@ -60,7 +60,7 @@ def keyed_hash(purpose: str, *subject: str) -> str:
 
 
 def attempt_begin(counters: Sequence[Counter]) -> Attempt:
-    """Record an attempt with each of ``counters``. Call this outside transactions, because a transaction would hide it.
+    """Record an attempt with each of ``counters``. Call this outside transactions, which would hide it from others.
 
     Raises:
         TooManyTriesError: one of the counters is at its limit.

@@ -92,7 +92,7 @@ class PlaceTakenError(Exception):
 
 
 def hiding(key: bytes, name: bytes) -> tuple[int, bytes]:
-    """Return the place and the nonce of the row with this name, under the key of a moment."""
+    """Return the place and nonce of the row with this name, under the key of a moment."""
     drawn = hmac.digest(key, b"row:" + name, "sha512")
     return int.from_bytes(drawn[32 : 32 + DEPTH // 8], "big"), drawn[:32]
 
@@ -139,7 +139,7 @@ class State:
         return self._node(DEPTH, 0, len(self.places), self.places.tolist())
 
     def path(self, place: int) -> list[bytes]:
-        """Return a proof that a row is at ``place``, from its sibling upwards. Raises LookupError without a row."""
+        """Return a proof that a row is at ``place``, from its sibling upwards. Raises LookupError if there is none."""
         low, high, siblings = 0, len(self.places), []
         for level in range(DEPTH - 1, -1, -1):
             middle = self._middle(level, low, high, self.places)
@@ -156,7 +156,7 @@ class State:
         return siblings[::-1]
 
     def _middle(self, level: int, low: int, high: int, places: object) -> int:
-        """Return the index of the first row from ``low`` to ``high`` in the right half of their common subtree."""
+        """Return the index of the first of the rows from ``low`` to ``high`` in the right half of their subtree."""
         begin = int(places[low]) >> (level + 1)  # type: ignore[index]
         return bisect_left(places, (2 * begin + 1) << level, low, high)  # type: ignore[call-overload]
 
@@ -231,7 +231,7 @@ class SigningKey:
 
     @classmethod
     def parsed(cls, text: str) -> "SigningKey":
-        """Return the key from the text format of Go's ``golang.org/x/mod/sumdb/note``. Raises NoteError."""
+        """Return the key in a text in the format of Go's ``golang.org/x/mod/sumdb/note``. Raises NoteError."""
         try:
             word, other, name, number, encoded = text.strip().split("+", 4)
             material = base64.b64decode(encoded, validate=True)

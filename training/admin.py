@@ -37,7 +37,7 @@ class RunAdmin(RecordedAdmin, FilteredAsListed, ReadOnlyAdmin):
 
 
 class OfRunAdmin(ReadOnlyAdmin):
-    """Admin of rows that belong to runs."""
+    """Admin of models whose rows belong to a run."""
 
     list_select_related = ("run",)
 

@@ -1,4 +1,4 @@
-"""App configuration of training."""
+"""App configuration of the training app."""
 
 from django.apps import AppConfig
 

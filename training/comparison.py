@@ -21,7 +21,7 @@ from training.models import Run, RunResult, StudentModel
 from training.selectors import GroupSpending, run_groups
 
 MOST = 6
-"""Largest number of runs in a comparison, limited by how many columns fit on a screen."""
+"""Largest number of runs in a comparison, so that the columns fit on a screen."""
 
 _FIELDS = ("batch_size", "wanted_labels", "seed")
 _DATASETS = ("private_dataset", "public_dataset", "test_dataset", "labelled_dataset")
@@ -32,7 +32,7 @@ _MINUTE = timedelta(minutes=1)
 class Parameter:
     """Parameter with its value in each run; None if a run does not have it.
 
-    ``name`` is dotted if the parameter belongs to another choice, for example "choices.aggregator.sigma".
+    ``name`` is a dotted path, for example "choices.aggregator.sigma".
     """
 
     name: str
@@ -68,13 +68,13 @@ class ComparedRun:
 
     @property
     def used(self) -> float | None:
-        """Largest part of its members' caps that any group has used; None if nothing is charged."""
+        """Largest part of a cap that the run has used in any group; None if nothing is charged."""
         return max((group.spent_share for group in self.groups), default=None)
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Runs side by side, with the parameters that differ between them."""
+    """Runs to compare, with the parameters that differ between them."""
 
     runs: list[ComparedRun]
     parameters: list[Parameter]
@@ -135,7 +135,7 @@ def _compared(run: Run) -> ComparedRun:
 
 
 def run_minutes(run: Run) -> int | None:
-    """Return the minutes from approval to end, computed from the displayed times, which are rounded down to minutes."""
+    """Return the minutes from approval to end, computed from times rounded down to minutes, as displayed."""
     if run.approved_at is None or run.ended_at is None:
         return None
     first, last = (moment.replace(second=0, microsecond=0) for moment in (run.approved_at, run.ended_at))
@@ -157,12 +157,12 @@ class ForecastOutcome:
     inside: bool | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry for cards and the API."""
+        """Return the forecast and its outcome as JSON, for cards and the API."""
         return self.forecast.to_json() | {"came": self.came, "inside": self.inside}
 
 
 def measured_results(run: Run) -> Mapping[str, Any]:
-    """Return the content of a run's table or the card of its first version, published or not; empty without either."""
+    """Return the content of a run's table or the card of its first version, published or not; empty if it has none."""
     result = RunResult.objects.filter(run=run).first()
     if result is not None:
         return result.content
@@ -171,7 +171,7 @@ def measured_results(run: Run) -> Mapping[str, Any]:
 
 
 def forecast_outcomes(run: Run) -> list[ForecastOutcome]:
-    """Return an approved run's forecasts with the results that they concern: its table or its model's first version."""
+    """Return an approved run's forecasts with the results in its table or its model's first version."""
     return outcomes_of(run, measured_results(run))
 
 
@@ -238,9 +238,9 @@ class ClassResult:
 
 @dataclass(frozen=True)
 class LevelShare:
-    """Public facts about one level: its ε, its head count (noisy or a public number), and its part of all head counts.
+    """Public facts about one level: its ε, its head count (noisy or a public number), and its share of all head counts.
 
-    ``used`` is the largest part of a member's cap that the run can have used; None in rehearsals.
+    ``used`` is the largest part of a member's cap that the run could have used; None in rehearsals.
     """
 
     level: str
@@ -252,7 +252,7 @@ class LevelShare:
 
 @dataclass(frozen=True)
 class Fairness:
-    """Classes and levels side by side.
+    """Results by class, and facts about levels.
 
     Attributes:
         classes: Classes by recall, lowest first; classes without test points last.
@@ -278,7 +278,7 @@ class Fairness:
 
 
 def fairness_of(run: Run, student: StudentModel | None) -> Fairness | None:
-    """Return classes and levels of a run's student; None unless the test data contain at least two classes."""
+    """Return results by class for a run's student, and facts about levels; None without two classes of test data."""
     if student is None:
         return None
     reference = {each["class"]: each["recall"] for each in (student.reference or {}).get("classes", [])}

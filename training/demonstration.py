@@ -45,7 +45,7 @@ class Login:
 def people() -> tuple[dict[str, User], list[Login]]:
     """Create or update one account per role, a second operator and a second committee member.
 
-    They share one new password, which is hashed once because eleven hashes would take longer than everything else.
+    They share a new password, which is hashed only once because eleven hashes would take longer than everything else.
     Their names begin with ``demo-``, so no other account's password is changed.
     """
     password = secrets.token_urlsafe(9)
@@ -155,7 +155,7 @@ def study_publish(study: Study, chosen: dict[str, Any], users: dict[str, User]) 
 
 
 def _notice_facts(words: dict[str, str], language: str) -> dict[str, Any]:
-    """Return the facts that people must receive along with the title (GDPR, Articles 13 and 14), in one language."""
+    """Return the facts that people must be given besides the title (GDPR, Articles 13 and 14), in one language."""
     records = words["records"]
     texts = {"purpose": words["purpose"], "data_categories": f"{records[:1].upper()}{records[1:]}."}
     return texts | _CHOSEN["facts"][language]
@@ -169,7 +169,7 @@ def consents_give(study: Study, holder_user: User, track: Track) -> None:
         services.holder_link(holder=holders[0], user=holder_user)
     decided = set(ConsentEvent.objects.filter(holder__study=study).values_list("holder_id", flat=True))
     levels = [Level(level) for level, share in _CHOSEN["shares"].items() for _ in range(share)]
-    # As 37 is coprime to 100, consecutive holders spread across the levels, in the same way even after an interruption.
+    # 37 is coprime to 100, so consecutive holders are spread across the levels, in the same way after an interruption.
     undecided = [(each, levels[place * 37 % 100]) for place, each in enumerate(holders) if each.pk not in decided]
     for holder, level in track(undecided, "consents", len(undecided)):
         services.consent_give(holder=holder, level=level, form=form, acting_user=None)
@@ -225,7 +225,7 @@ def runs_start(
     proposer: User,
     approver: User,
 ) -> list[Run]:
-    """Start two runs with consenting people, and two rehearsals that compare numbers of teachers; idempotent."""
+    """Start two runs with people's consent, and two rehearsals that compare numbers of teachers; idempotent."""
     rehearsed = {"method": Run.Method.PATE, "choices": STUDIES[name]["rehearsed"]}
     return [
         neighbours_run_start(name, real, proposer=proposer, approver=approver),

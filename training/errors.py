@@ -19,7 +19,7 @@ PROPOSER = "proposer"
 
 
 def translated(sentence: str | dict[str, Any]) -> str:
-    """Return a file reader's message, or a message stored in a report, in the user's language."""
+    """Return a message from a file reader, or one stored in a report, in the user's language."""
     if isinstance(sentence, dict):
         sentence = Sentence.from_json(sentence)
     if isinstance(sentence, Sentence):

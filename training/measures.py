@@ -24,7 +24,7 @@ from learning.measures import (
 from learning.outcomes import Target
 
 CURVES = ("calibration", "roc", "precision_recall", "confusion", "classes", "dataset")
-"""Parts of an evaluation that are lists or descriptions; the others are measures and their intervals."""
+"""Parts of an evaluation that are lists or descriptions. All other parts are measures and their intervals."""
 
 
 def measures_of(card: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -37,7 +37,7 @@ def measures_of(card: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) -> dict[str, Any]:
-    """Return the accuracy, most frequent class, areas, calibration, confusion, and precision and recall by class.
+    """Return measures of classification: accuracy and its baseline, areas, losses, calibration, and results by class.
 
     `learning.measures` defines each measure. ``log_loss`` is null if it is infinite, and ``impossible`` counts the
     points whose true class had probability 0. ``confidence`` is the mean probability of the likeliest class, which is
@@ -172,7 +172,7 @@ def _measure(name: str, estimate: Estimate, points: int) -> dict[str, Any]:
 
 
 def _curves(probabilities: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
-    """Return the ROC and precision-recall curves, rounded like accuracies of their smallest group of points."""
+    """Return the ROC and precision-recall curves, rounded like accuracies on their smallest group of points."""
     found, precise, points = curves(probabilities, truth)
 
     def published(values: np.ndarray) -> list[float | None]:
@@ -234,7 +234,7 @@ def published_accuracy(right: int, points: int) -> float | None:
 
 
 def published_mean(total: float, points: int) -> float | None:
-    """Return a sum over `points` divided by their number, rounded like an accuracy."""
+    """Return ``total`` divided by the number of points, rounded like an accuracy."""
     if points == 0:
         return None
     steps = rounding_steps(points)
@@ -249,8 +249,8 @@ def rounding_steps(points: int) -> int:
 def accuracy_interval(share: float | None, points: int) -> tuple[float, float] | None:
     """Return the 95 % confidence interval of a published share of correct points (Wilson 1927), to three digits.
 
-    The interval is computed from the rounded share, so it reveals nothing more and is valid for every share with the
-    same rounded value.
+    The interval is computed from the rounded share, so it reveals no more than that share and is valid for every share
+    that is rounded to it.
 
     Args:
         share: the share from `published_accuracy`.

@@ -39,13 +39,13 @@ def notify_run_approved(run: Run) -> None:
 
 
 def notify_approval_failed(run: Run, people: Iterable[int]) -> None:
-    """Notify a draft's proposer and the person who approved it that the approval could not be carried out."""
+    """Notify a draft's proposer and approver that the approval could not be carried out."""
     _event_send("run.approval_failed", run)
     mails_send("approval_failed", people, study=run.study, about=run.pk)
 
 
 def notify_run_ended(run: Run) -> None:
-    """Notify a run's proposer and approver that it finished or failed; cancelling only notifies programs."""
+    """Notify a run's proposer and approver that it finished or failed. If it was cancelled, notify only programs."""
     _event_send(f"run.{run.status}", run)
     if run.status != Run.Status.CANCELLED:
         people = {run.created_by_id, run.approved_by_id} - {None}
@@ -83,7 +83,7 @@ def notify_joint_proposed(alliance: Alliance) -> None:
 
 
 def notify_key_waiting(alliance: Alliance) -> None:
-    """Notify operators that a site's new key is pending and that one of them must compare and confirm it."""
+    """Notify operators that one of them must compare and confirm a site's new key."""
     _notify_alliance("key_waiting", "alliance.key", alliance)
 
 
@@ -137,7 +137,7 @@ def _notify_study(study: Study) -> bool:
     if since is None or since + relativedelta(years=1) > now:
         return False
     study_lock(study.pk)
-    if _last_news(study) != since:  # another worker got there first
+    if _last_news(study) != since:  # another worker was faster
         return False
     until = since + relativedelta(years=relativedelta(now, since).years)
     counts = Q(batch__isnull=False) | Q(kind=Release.Kind.MODEL)
@@ -146,6 +146,6 @@ def _notify_study(study: Study) -> bool:
 
 
 def _last_news(study: Study) -> datetime | None:
-    """Return when a study's people last got yearly news, or else the time of the first decision (None if none)."""
+    """Return when a study's people last got a yearly notice, or else the time of the first decision (None if none)."""
     moment = News.objects.filter(study=study, kind=News.Kind.YEAR).values_list("published_at", flat=True).first()
     return moment or ConsentEvent.chain(study.pk).values_list("recorded_at", flat=True).first()

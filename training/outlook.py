@@ -60,7 +60,7 @@ class Result(Stored):
 
 @dataclass(frozen=True)
 class Outlook(Stored):
-    """Expected results and costs of a run, with its result once it has ended.
+    """Expected results and costs of a run and, once it has ended, its result.
 
     ``forecast`` is the forecast used to compare plans; its ``majority`` is the baseline.
     """

@@ -39,7 +39,7 @@ class QueuedRun:
         workers: names of the workers that have claimed it or a part of it.
         starts: when it is expected to begin; None if unknown, or if it has begun.
         ends: when it is expected to end; None if unknown.
-        takes: how long earlier runs of its study with the same method took; None if there were none.
+        takes: how long earlier runs of the study with the same method took; None if there were none.
     """
 
     run: Run | None
@@ -70,7 +70,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Queue:
-    """Runs that are ``under_way``, waiting runs in order, and the workers."""
+    """Runs in progress (``under_way``), waiting runs in order, and the workers."""
 
     under_way: list[QueuedRun]
     waiting: list[QueuedRun]
@@ -130,7 +130,7 @@ def run_wait(run: Run) -> Wait | None:
 def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
     """Return the expected start of each run that has not begun.
 
-    Studies share the workers, so a run begins as soon as its own study's earlier runs have spent their shares. The
+    Studies share the workers, so a run begins as soon as earlier runs of the same study have spent their shares. The
     start of a run is unknown until its sites have approved it.
 
     Args:

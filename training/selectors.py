@@ -1,4 +1,4 @@
-"""Queries of the training app that join or aggregate."""
+"""Queries of the training app that join or aggregate data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -115,7 +115,7 @@ def run_rounds(run: Run) -> list[RoundProgress]:
 
 @dataclass(frozen=True)
 class Versions:
-    """All versions of a run's student by number, and the current or failed ``training`` of another version.
+    """All versions of a run's student by number, and the ``training`` of another version, if in progress or failed.
 
     ``busy`` means that a version is still being trained or assessed.
     """
@@ -266,7 +266,7 @@ ROWS_SHOWN = 12
 
 @dataclass(frozen=True)
 class CostHistory:
-    """Progress after each batch: ``positions`` (queries or steps), ``labels``, and each group's used share of caps.
+    """Progress after each batch: ``positions`` (queries or steps), ``labels``, and the share of caps used by group.
 
     ``labelled`` means that the run's method releases labels.
     """
@@ -284,14 +284,14 @@ class CostHistory:
 
     @property
     def rows_shown(self) -> list[tuple[int, int, list[float]]]:
-        """At most ``ROWS_SHOWN`` evenly spaced rows including the last, because a run may have thousands of batches."""
+        """At most ``ROWS_SHOWN`` evenly spaced rows, including the last. A run may have thousands of batches."""
         rows = self.rows
         places = np.linspace(0, max(len(rows) - 1, 0), min(len(rows), ROWS_SHOWN))
         return [rows[place] for place in places.round().astype(int)]
 
 
 def run_cost_history(run: Run) -> CostHistory:
-    """Return how a run's public charges and labels grew."""
+    """Return a run's public charges and number of labels after each batch."""
     releases = Release.objects.filter(study_id=run.study_id, run=run.pk, batch__isnull=False).order_by("batch")
     contents = list(releases.values_list("content", flat=True))
     labelled = method_of(run).releases_labels
@@ -343,9 +343,9 @@ def study_budgets(study: Study) -> list[GroupBudget]:
 
 
 def encoders_seen(study: Study, user: Any) -> QuerySet[Encoder]:
-    """Return a study's encoders with ``encodings_seen``; only data stewards also see those of private datasets.
+    """Return a study's encoders with the encodings that ``user`` may see in ``encodings_seen``.
 
-    The progress and failure of encoding private records may depend on a single record.
+    Only data stewards see encodings of private datasets, whose progress or failure may depend on a single record.
     """
     encodings = Encoding.objects.select_related("dataset").order_by("pk")
     if not user.has_perm("training.import_dataset", study):
@@ -384,7 +384,7 @@ def runs_by_status() -> dict[str, int]:
 
 
 def longest_silence() -> timedelta:
-    """Return the longest time since a worker or the sweep last handled a run in progress; 0 if there are none."""
+    """Return the longest time since a worker or the sweep last handled a run in progress; 0 if there is no such run."""
     busy = Q(chunks__state=Part.State.RUNNING) | Q(shards__state=Part.State.RUNNING)
     last = Run.objects.filter(status__in=Run.ACTIVE).exclude(busy).aggregate(last=Min("heartbeat"))["last"]
     return timezone.now() - last if last else timedelta(0)

@@ -59,7 +59,7 @@ def _records(holder: DataHolder) -> dict[str, Any]:
 
 
 def usage(holder: DataHolder) -> Usage:
-    """Return the runs that asked the holder before a release, newest first, and the most that they may have spent.
+    """Return the runs that asked the holder for a release, newest first, and the most that the holder may have spent.
 
     This reveals neither whether the holder's records voted nor the state of the account, which may have excluded the
     holder (rule 6 in docs/architecture.md). The runs depend only on consents and owned records; the amounts depend only
@@ -76,7 +76,7 @@ def usage(holder: DataHolder) -> Usage:
 
 
 def _runs_of(holder: DataHolder) -> dict[Run, Release]:
-    """Return runs that asked a holder before a release, newest first, each with the first such release."""
+    """Return the runs that asked a holder, newest first, each with the first release for which the holder was asked."""
     by_run = {}
     runs = Run.objects.filter(study=holder.study_id, rehearsal=False).exclude(spending_began_at=None)
     for run in runs.order_by("-spending_began_at"):
@@ -241,7 +241,7 @@ def _table(run: Run, released: list[Release]) -> Result:
 
 
 def _is_publication(release: Release) -> bool:
-    """Return whether a release is the publication of a version, automatic or by a person."""
+    """Return whether a release is the publication of a version, automatically or by a person."""
     by_run = release.kind == Release.Kind.MODEL and release.content.get("published")
     return release.kind == Release.Kind.CHOICE or bool(by_run)
 

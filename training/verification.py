@@ -59,7 +59,7 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
 
 
 def release_faults(run: Run) -> Iterator[str]:
-    """Check that every query of a run belongs to a batch, and every batch to one release with its cost."""
+    """Check that every query of a run belongs to a batch, and that every batch has one release with its cost."""
     answered = Count("results", filter=Q(results__label__isnull=False, results__reinforced=False))
     batches = list(run.batches.annotate(queried=Count("results"), answered=answered).order_by("index"))
     releases = {each.batch: each for each in Release.objects.filter(run=run.pk, batch__isnull=False)}
@@ -148,7 +148,7 @@ def _joint_faults(run: Run) -> Iterator[str]:
 
 
 def _signed_vector(content: str) -> str:
-    """Return the signed SHA-256 of the numbers of an answer or a total."""
+    """Return the SHA-256 that was signed for the numbers of an answer or a total."""
     try:
         return AnswerDocument.read(content.encode()).vector
     except Refused:
@@ -182,7 +182,7 @@ def _model_faults(run: Run) -> Iterator[str]:
         yield f"run {run.pk}: its student models differ from the register."
     for number, version in sorted(versions.items()):
         files = [(version.artifact, version.digest)]
-        # An ONNX file made later than the version is not in the register.
+        # If an ONNX file was created later than the version, it is not in the register.
         if onnx := (renewed.get(number) or released.get(number, {})).get("onnx", version.onnx_digest):
             files.append((version.onnx, onnx))
         for artifact, recorded in files:
@@ -254,7 +254,7 @@ def erasure_faults(study: Study) -> Iterator[str]:
     for dataset in Dataset.objects.filter(study=study, removed_at=None, kind=Dataset.Kind.PRIVATE):
         try:
             owners = arrays_load(dataset.artifact, "holder")["holder"]
-        except FileNotFoundError:  # reported as a fault in the dataset
+        except FileNotFoundError:  # another check reports this as a fault in the dataset
             continue
         left = ring_load(ring_of(dataset.artifact)).has(np.array(list(gone), dtype=np.int64))
         if left.any():
@@ -304,9 +304,9 @@ def replay_faults(batch: Batch) -> Iterator[str]:
 # --- Every night ------------------------------------------------------------------------------------------------------
 
 
-#: Hour of the night, in the installation's time zone, from which studies are verified again.
+#: Hour, in the installation's time zone, from which studies are verified every night.
 _HOUR = 2
-#: Time after which another worker repeats a verification whose worker died.
+#: Time after which another worker repeats a verification whose worker has died.
 _LEASE = timedelta(hours=3)
 #: Maximum number of faults whose messages are stored.
 _KEPT = 100

@@ -52,7 +52,7 @@ class Watch:
 
     @property
     def verdict(self) -> str:
-        """State in one to three words."""
+        """The state in one to three words."""
         if self.locked:
             return str(_("locked"))
         if self.fault:
@@ -63,7 +63,7 @@ class Watch:
 
 
 def alliances_silence() -> timedelta:
-    """Return the longest time since the last message from a hub or site of a continuing alliance."""
+    """Return the longest time since the last message from a hub or site of any alliance that has not ended."""
     hubs = Alliance.objects.exclude(own_name="").filter(left_at=None).aggregate(last=Min("last_contact"))["last"]
     joined = AllianceSite.objects.filter(alliance__left_at=None, left_at=None, joined_at__isnull=False)
     heard = [each for each in (hubs, joined.aggregate(last=Min("last_contact"))["last"]) if each is not None]
@@ -77,7 +77,7 @@ def watch_of(study: Study, *, sees_all: bool = False) -> Watch:
 
 
 def watches(studies: Iterable[Study], *, all_of: Iterable[int] = ()) -> list[Watch]:
-    """Return states of studies; ``all_of`` are ids of those for which the reader may see exact numbers of people."""
+    """Return the states of studies; ``all_of`` are ids of those where the reader may see exact numbers of people."""
     studies, sees_all, now = list(studies), set(all_of), timezone.now()
     outcomes = Verification.objects.filter(study__in=studies).in_bulk(field_name="study_id")
     states = []

@@ -1,6 +1,6 @@
 """The mathematics of privacy costs in plain NumPy and SciPy, without Django.
 
-docs/gaussian-accounts.md explains the promises to holders, accounting/privacy/papers/README.md the Rényi curves.
+docs/gaussian-accounts.md explains the promises to holders; accounting/privacy/papers/README.md, the Rényi curves.
 """
 
 from accounting.privacy.checks import Method

@@ -19,9 +19,9 @@ from common.gaussian_dp import gdp_mu
 
 _LARGEST_CAP = 1e30
 _SIGMAS = (1e-50, 1e50)
-_SMALLEST_NORM = 1e-100  # within the limits above, every charge that can be allowed keeps all its digits
+_SMALLEST_NORM = 1e-100  # within these limits, every charge that can be allowed keeps all its digits
 
-#: Smallest δ that may be promised: below it, the rounding of doubles elsewhere would need another review.
+#: Smallest δ that may be promised. A smaller one would require a new review of rounding errors elsewhere.
 SMALLEST_DELTA = 1e-9
 
 Pair = tuple[FloatArray, FloatArray]
@@ -95,7 +95,7 @@ class IndividualAccounts:
 
         Raises:
             ValueError: shapes do not match, norms are negative or NaN, a CSR matrix has two entries in one place, or σ
-                is out of range. Nothing is charged then.
+                is out of range. In that case nothing is charged.
         """
         sparse = issparse(squared_norms)
         if sparse and squared_norms.format != "csr":

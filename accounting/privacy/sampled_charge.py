@@ -197,7 +197,7 @@ def _masses(x: FloatArray, q: float, sigma: float) -> tuple[tuple[FloatArray, Fl
 def _normal_masses(z: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return lower and upper bounds on the masses of N(0, 1) between edges, and in the two tails."""
     inner = np.concatenate([[-np.inf], z, [np.inf]])
-    # One tail of mass below ½ is subtracted from another, so the errors of both count, including the error of z.
+    # One tail of mass below ½ is subtracted from another, so the errors of both, including that of z, are added.
     lower, upper = ndtr(inner), ndtr(-inner)
     errors = np.where(np.isfinite(inner), (16 + 4 * np.where(np.isfinite(inner), inner, 0.0) ** 2) * _UNIT, 0.0)
     left = inner[1:] <= 0

@@ -68,7 +68,7 @@ class AsyncSite:
         return await to_thread(self.site.example_rows, study, rows=rows, seed=seed)
 
     async def encoders(self, study: Study | str) -> list[dict[str, Any]]:
-        """Return the encoders of a study, with the progress of encoding each dataset."""
+        """Return the encoders of a study, each with the progress of encoding datasets."""
         return await to_thread(self.site.encoders, study)
 
     async def register_encoder(
@@ -162,7 +162,7 @@ class AsyncSite:
         return await to_thread(self.site.make_webhook, study, url, events=events)
 
     async def test_webhook(self, study: Study | str, webhook: int) -> dict[str, Any]:
-        """Send a test message to a webhook; return its delivery."""
+        """Send a test message to a webhook and return its delivery."""
         return await to_thread(self.site.test_webhook, study, webhook)
 
     async def remove_webhook(self, study: Study | str, webhook: int) -> None:
@@ -174,7 +174,7 @@ class AsyncSite:
         return await to_thread(self.site.webhook_deliveries, study)
 
     async def methods(self) -> list[dict[str, Any]]:
-        """Return the methods of runs, with their variants and the choices of each."""
+        """Return the available methods with their variants, each with its choices."""
         return await to_thread(self.site.methods)
 
     async def learners(self) -> list[dict[str, Any]]:
@@ -248,7 +248,7 @@ class AsyncSite:
         return await to_thread(self.site.costs, run)
 
     async def alliances(self, study: Study | str) -> list[dict[str, Any]]:
-        """Return a study's alliances with their sites and, unless this is the hub, the runs that the hub proposes."""
+        """Return a study's alliances with their sites and, at a site, the runs that the hub proposes."""
         return await to_thread(self.site.alliances, study)
 
     async def alliance(self, study: Study | str, alliance: int) -> dict[str, Any]:
@@ -288,7 +288,7 @@ class AsyncSite:
         return await to_thread(self.site.counts, run)
 
     async def counts_plot(self, run: Run | str) -> Svg:
-        """Return an image of the table of a *counts* run: people in each cell, with intervals."""
+        """Return an image of the table of a *counts* run: the number of people in each cell, with intervals."""
         return await to_thread(self.site.counts_plot, run)
 
     async def synthetic_rows(self, run: Run | str) -> pd.DataFrame:
@@ -296,7 +296,7 @@ class AsyncSite:
         return await to_thread(self.site.synthetic_rows, run)
 
     async def summaries(self, run: Run | str) -> pd.DataFrame:
-        """Return the mean and quartiles of a counted numeric column, each with its interval; one row per group."""
+        """Return the mean and quartiles of the numeric column of a *counts* run, with intervals; one row per group."""
         return await to_thread(self.site.summaries, run)
 
     async def withdraw_table(self, run: Run | str, *, reason: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Views of documents for notebooks: small tables and inline SVG charts, with all text escaped."""
+"""Display of documents in notebooks: small tables and inline SVG charts, with all text escaped."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def measures(measured: Mapping[str, Any]) -> str:
 
 
 def outlook(document: Mapping[str, Any]) -> str:
-    """Return a run's expected results and costs next to the actual ones, with its warnings."""
+    """Return a run's expected results and costs next to the actual ones, with its warnings, as HTML."""
     unit, affordable, result = document["unit"], document["affordable"], document["result"]
     share, minutes = document["share"], document["minutes"]
     pairs = [
@@ -143,7 +143,7 @@ def outlook(document: Mapping[str, Any]) -> str:
 
 
 def card(document: Mapping[str, Any]) -> str:
-    """Return a model's card: its promise, training data and measures."""
+    """Return a model's card as HTML: its promise, training data and measures."""
     privacy, learned = document.get("privacy") or {}, document.get("learned_from") or {}
     promises = [(each.get("level"), each.get("epsilon")) for each in privacy.get("groups") or []]
     pairs: list[tuple[str, Any]]

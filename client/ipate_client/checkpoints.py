@@ -97,7 +97,7 @@ def verify_consistency(earlier: Checkpoint, later: Checkpoint, path: Sequence[by
     """Check that a log has only grown from one checkpoint to a later one (RFC 9162, section 2.1.4.2).
 
     Raises:
-        CheckpointError: the proof does not show this.
+        CheckpointError: the proof does not show that the log has only grown.
     """
     if earlier.origin != later.origin:
         raise CheckpointError("The checkpoints belong to different logs.")
@@ -283,7 +283,7 @@ def verify_decision(
 
 
 def _verify_log_proof(text: str, leaf: bytes, keys: str | Iterable[str]) -> Checkpoint:
-    """Check a C2SP tlog-proof of a leaf; return its checkpoint."""
+    """Check a C2SP tlog-proof that a leaf is in the log; return the checkpoint of the proof."""
     head, _, note = text.partition("\n\n")
     lines = head.split("\n")
     index = lines[1].removeprefix("index ") if len(lines) > 1 and lines[1].startswith("index ") else ""

@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _rows(path: str) -> list[Any]:
-    """Return the rows of a file. CSV values stay strings, because the site and its models parse numbers."""
+    """Return the rows of a file. CSV values remain strings, because the site and its models parse numbers."""
     if path.endswith(".json"):
         return list(json.loads(Path(path).read_text("utf-8")))
     with Path(path).open(newline="", encoding="utf-8-sig") as file:

@@ -74,14 +74,14 @@ class Connection:
         return self._json("POST", path, is_repeatable=True, **arguments)
 
     def _once(self, path: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request that must take effect only once, with a key that lets the site recognise a retry."""
+        """Send a request that must take effect only once, with a key that lets the site recognise a repetition."""
         return self._json("POST", path, headers=_key(), is_repeatable=True, **arguments)
 
     def _once_list(self, path: str, **arguments: Any) -> list[dict[str, Any]]:
         return self._list("POST", path, headers=_key(), is_repeatable=True, **arguments)
 
     def _request(self, method: str, path: str, *, is_repeatable: bool = False, **arguments: Any) -> httpx.Response:
-        """Return a successful response. Raises ProblemError."""
+        """Send a request, with retries, and return the successful response. Raises ProblemError."""
         retries = _Retries(is_repeatable or method in ("GET", "PUT"))
         while True:
             try:
@@ -186,7 +186,7 @@ def _seconds(header: str | None) -> float | None:
 
 
 def _successful(response: httpx.Response) -> httpx.Response:
-    """Return a response with a status from 200 to 299. Raises ProblemError."""
+    """Return the response if its status is from 200 to 299. Raises ProblemError otherwise."""
     if response.is_redirect:
         place = response.headers["Location"]
         text = f"The site redirects to {place}, which the client does not follow. Give the site's address"

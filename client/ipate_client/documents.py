@@ -1,4 +1,4 @@
-"""Typed documents of the site. ``document`` holds all fields by their API names."""
+"""Typed versions of the site's documents. ``document`` contains all fields by their API names."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class BudgetPlot:
 
     @property
     def svg(self) -> str:
-        """SVG source: for each group, the used, reserved and remaining parts of the cap, then the promised ε."""
+        """SVG source, showing the used, reserved and remaining parts of each group's cap, and the promised ε."""
         return charts.budget_bars(self.title, self.groups)
 
     def _repr_svg_(self) -> str:
@@ -262,7 +262,7 @@ class Run:
 
     @property
     def revision(self) -> int:
-        """Revision of the proposal, an argument of `Site.approve`."""
+        """Revision of the proposal, to be passed to `Site.approve`."""
         return int(self.document["revision"])
 
     @property
@@ -299,7 +299,7 @@ class Run:
         return forecasts(self.document)
 
     def plot(self) -> charts.Svg:
-        """Return an image of the plan's forecasts and the results."""
+        """Return an image of the plan's forecasts and, once available, the results."""
         return charts.Svg(charts.intervals("Forecast and result", self.document["forecasts"]))
 
     def __repr__(self) -> str:

@@ -98,7 +98,7 @@ def skops_file(model: LocalModel, path: str | Path) -> Path:
 
 
 def privacy_of(model: LocalModel) -> dict[str, Any]:
-    """Return a model's privacy promise from its card: ε of each group, δ, unit, method, and the largest ε."""
+    """Return a model's privacy promise from its card: the ε of each group, δ, unit, method, and largest ε."""
     privacy = model.card.get("privacy") or {}
     groups = [dict(each) for each in privacy.get("groups") or [] if isinstance(each, Mapping)]
     epsilons = [each["epsilon"] for each in groups if each.get("epsilon") is not None]

@@ -26,8 +26,8 @@ def frame(rows: Any, columns: list[str] | None = None) -> pd.DataFrame:
 def of_schema(read: pd.DataFrame, schema: dict[str, Any] | None) -> pd.DataFrame:
     """Return a table of strings, converted to the types that a schema declares.
 
-    Numbers become float64 (NaN if they are declared as unknown), and categories become string categories: “007” stays
-    “007”. Other columns remain strings.
+    Numbers become float64 (NaN for declared markers of unknown values), and categories become string categories: “007”
+    remains “007”. Other columns remain strings.
     """
     for column in (schema or {}).get("columns", []):
         name = column["name"]

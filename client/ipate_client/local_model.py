@@ -46,7 +46,7 @@ class LocalModel(ABC):
 
     @staticmethod
     def of(content: bytes) -> LocalModel:
-        """Return the model in an ONNX file from the site."""
+        """Return the model stored in an ONNX file from the site."""
         target = LocalClassifier(content).schema.get("target") or {}
         return _KINDS[target.get("kind", "classes")](content)
 
@@ -134,7 +134,7 @@ class LocalModel(ABC):
 
     @abstractmethod
     def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
-        """Return the site's prediction for each row, computed from the output of a file that has no labels."""
+        """Return the same predictions as the site, computed from the values that a file without labels outputs."""
 
     def _inputs(self, rows: Rows) -> Inputs:
         names = {each.name for each in self._session.get_inputs()}
@@ -172,11 +172,11 @@ class LocalModel(ABC):
         return self
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the file, the only parameter that scikit-learn needs to clone the model."""
+        """Return the content of the file, which is the only parameter that scikit-learn needs to clone the model."""
         return {"content": self.content}
 
     def set_params(self: Self, **params: Any) -> Self:
-        """Replace the file with another one for the same kind of model."""
+        """Replace the file with that of another model of the same kind."""
         if unknown := sorted(params.keys() - {"content"}):
             raise ValueError(
                 f"Invalid parameter {unknown[0]!r} for {type(self).__name__}: its only parameter is “content”."
@@ -315,7 +315,7 @@ class LocalSurvivalModel(LocalModel):
         return np.asarray(self._cumulative_hazards(X).sum(axis=1))
 
     def predict_survival_function(self, X: Rows, return_array: bool = False) -> npt.NDArray[Any]:  # noqa: N803
-        """Return the probability that the event has not happened by each time in `unique_times_`.
+        """Return the probabilities that the event has not happened by the times in `unique_times_`.
 
         Args:
             X: Rows.

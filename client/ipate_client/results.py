@@ -61,7 +61,7 @@ class Results(Runs):
         return table.astype(dict.fromkeys(numbers, np.float64))
 
     def counts_plot(self, run: Run | str) -> Svg:
-        """Return an image of the table of a *counts* run: people in each cell, with intervals."""
+        """Return an image of the table of a *counts* run: the number of people in each cell, with intervals."""
         cells = self._json("GET", at("runs", id_of(run), "table"))["cells"]
         rows = [(", ".join(map(str, each["values"])), each["people"], each["least"], each["most"]) for each in cells]
         return Svg(bars("People", rows))
@@ -79,7 +79,7 @@ class Results(Runs):
         return of_schema(read, schemas[0] if schemas else None)
 
     def summaries(self, run: Run | str) -> pd.DataFrame:
-        """Return the mean and quartiles of a counted numeric column, each with its interval; one row per group."""
+        """Return the mean and quartiles of the numeric column of a *counts* run, with intervals; one row per group."""
         summaries = self._json("GET", at("runs", id_of(run), "table"))["summaries"]
         rows = []
         for each in summaries:

@@ -305,7 +305,7 @@ def _key(cell: Any) -> str:
 
 
 def _is_inexact(cell: Any) -> bool:
-    """Return whether a number has so many digits that rounding may have changed it."""
+    """Return whether a number has so many digits that it may have been rounded."""
     if isinstance(cell, (str, bool)) or not isinstance(cell, (int, float)):
         return False
     return abs(cell) >= (1e15 if isinstance(cell, float) else 2**53)
@@ -318,7 +318,7 @@ def _shown(cell: Any) -> str:
 
 
 def _text_bytes(text: str, length: int) -> bytes:
-    """Return the beginning of a text as UTF-8, cut as the site stores it."""
+    """Return the beginning of a text as UTF-8, cut in the same way as by the site."""
     content = text.replace("\0", " ").encode(errors="replace")
     return content[:length].decode(errors="ignore").encode()
 

@@ -20,7 +20,7 @@ class Runs(Connection):
     """Requests about runs."""
 
     def methods(self) -> list[dict[str, Any]]:
-        """Return the methods of runs, with their variants and the choices of each."""
+        """Return the available methods with their variants, each with its choices."""
         return self._list("GET", "methods")
 
     def learners(self) -> list[dict[str, Any]]:
@@ -78,8 +78,8 @@ class Runs(Connection):
             run: The draft.
             share: Share of every holder's cap that the run may use; by default a quarter, or what is available if that
                 is less.
-            revision: Revision of the proposal that you reviewed, from its document. The approval is refused if the
-                proposal has changed since that revision.
+            revision: Revision of the proposal that you reviewed, from its document. If the proposal has a newer
+                revision, the approval is refused.
         """
         body = {name: value for name, value in (("share", share), ("revision", revision)) if value is not None}
         return self._run(self._json("POST", at("runs", id_of(run), "approve"), json=body))
@@ -147,7 +147,7 @@ class Runs(Connection):
         return frame(self._json("GET", at("runs", id_of(run), "costs"))["groups"])
 
     def alliances(self, study: Study | str) -> list[dict[str, Any]]:
-        """Return a study's alliances with their sites and, unless this is the hub, the runs that the hub proposes."""
+        """Return a study's alliances with their sites and, at a site, the runs that the hub proposes."""
         return self._list("GET", at("studies", slug_of(study), "alliances"))
 
     def alliance(self, study: Study | str, alliance: int) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class Studies(Connection):
         return self._json("GET", at("studies", slug_of(study), "example-rows"), params={"rows": rows, "seed": seed})
 
     def encoders(self, study: Study | str) -> list[dict[str, Any]]:
-        """Return the encoders of a study, with the progress of encoding each dataset."""
+        """Return the encoders of a study, each with the progress of encoding datasets."""
         return self._list("GET", at("studies", slug_of(study), "encoders"))
 
     def register_encoder(
@@ -237,7 +237,7 @@ class Studies(Connection):
         return self._once(at("studies", slug_of(study), "webhooks"), json={"url": url, "events": list(events)})
 
     def test_webhook(self, study: Study | str, webhook: int) -> dict[str, Any]:
-        """Send a test message to a webhook; return its delivery. `webhook_deliveries` shows the outcome."""
+        """Send a test message to a webhook and return its delivery. `webhook_deliveries` shows the outcome later."""
         return self._once(at("studies", slug_of(study), "webhooks", webhook, "test"))
 
     def remove_webhook(self, study: Study | str, webhook: int) -> None:

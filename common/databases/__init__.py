@@ -1,4 +1,4 @@
-"""Django's database backends with one addition: before a commit, they write notes outside the database."""
+"""Django's database backends, extended to write notes outside the database before each commit."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from common.journal import Note, notes_write
 class JournalMixin:
     """Mixin of a database backend that writes the journal's notes of a transaction right before its commit.
 
-    A note is registered with ``transaction.on_commit``, so it is dropped when its savepoint is rolled back. If the
-    journal cannot be written, the transaction fails as if the database were down.
+    A note is registered with ``transaction.on_commit``, so it is dropped if its savepoint is rolled back. If the
+    journal cannot be written, the transaction fails as if the database were unavailable.
     """
 
     run_on_commit: list[tuple[Any, ...]]

@@ -36,7 +36,7 @@ _PARAMETER = re.compile(r"""(\w+)(?:=("[^"]*"|\w+))?""")
 
 @dataclass(frozen=True)
 class Component:
-    """A piece of a template with the names of its parameters. Those in ``defaults`` are optional and come last."""
+    """Piece of a template with the names of its parameters. Those in ``defaults`` are optional and come last."""
 
     name: str
     file: str

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def refusal(error: Refused) -> ValidationError:
-    """Return the error for an invalid document from the other side, after logging the details."""
+    """Log the details of an invalid document that was received, and return the error to show."""
     logger.warning("Refused: %s", error)
     return ValidationError(
         _("The documents signed by the hub and the sites do not match, or are not signed yet. The log has the details.")
@@ -90,7 +90,7 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
 
 
 def alliance_latest(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
-    """Return an alliance's latest document; each document must replace exactly one key. Raises Refused."""
+    """Return an alliance's latest document after checking that each one replaces exactly one key. Raises Refused."""
     first, *others = [signed_text(AllianceDocument, each) for each in texts]
     document = first.checked(first.document.hub, "the hub")
     for each in others:
@@ -100,7 +100,7 @@ def alliance_latest(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
 
 
 def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """Return the documents that the hub has sent to replace the one that a site has stored. Raises Refused."""
+    """Return the hub's documents that replace the document stored at a site. Raises Refused."""
     contents = [each["content"] for each in texts]
     if contents[-1] in [each["content"] for each in alliance.former]:
         raise Refused(
@@ -126,7 +126,7 @@ def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> 
 # --- Approvals --------------------------------------------------------------------------------------------------------
 
 
-#: Fields of a run that sites copy unchanged from the hub.
+#: Fields of a run that sites copy from the hub without changes.
 COMMON = (
     *("title", "purpose", "method", "variant", "choices", "student_learner", "student_parameters"),
     *("batch_size", "wanted_labels"),
@@ -172,7 +172,7 @@ def joint_approve(run: Run) -> None:
 
 
 def sites_fault(alliance: Alliance, names: Iterable[str]) -> str:
-    """Return the reason why a hub cannot ask sites to take part in a run (empty if it can)."""
+    """Return why a hub cannot ask the named sites to take part in a run (empty if it can)."""
     there = {site.name: site for site in alliance.sites.all() if site.takes_part}
     if gone := [name for name in names if name not in there]:
         return _("These sites do not take part: %(sites)s.") % {"sites": ", ".join(gone)}
@@ -183,7 +183,7 @@ def sites_fault(alliance: Alliance, names: Iterable[str]) -> str:
 
 
 def renewal_check(alliance: Alliance) -> None:
-    """Check, at a site, that it has confirmed all replaced keys. Raises ValidationError."""
+    """Raise ValidationError at a site that has not confirmed all replaced keys."""
     if alliance.offered:
         raise ValidationError(_("A site's key was replaced. Compare the new key's fingerprint and confirm it first."))
 

@@ -98,7 +98,7 @@ class JointAsking(Asking, ABC):
     def question_of(
         self, joint: JointRun, current: Round, number: int, participants: Sequence[str]
     ) -> QuestionDocument:
-        """Return the question determined by the plan and all releases so far. Raises Refused."""
+        """Return the next question, which the plan and all releases so far determine. Raises Refused."""
         question = self.questions.question(current)
         return question_for(
             roster(joint),
@@ -115,7 +115,7 @@ class JointAsking(Asking, ABC):
         Args:
             entry: The total's question, with the hub's signature of the total.
             vector: The total as stored bytes.
-            charged: Whether people have already been charged for it (at a site).
+            charged: At a site: whether its people have already been charged for the total.
         """
         self.questions.precompute(run)
         artifact = f"{sums_folder(entry.joint)}/total-{entry.number}-{uuid4().hex[:12]}.npz"
@@ -220,7 +220,7 @@ class HubAsking(JointAsking):
 
 
 def question_end(run: Run, why: Sentence, silent: Sequence[str]) -> None:
-    """End the open question of a run without a total, at the hub, and drop the ``silent`` sites from the run."""
+    """End a run's open question at the hub without a total, and exclude the ``silent`` sites from the run."""
     with transaction.atomic():
         joint = JointRun.objects.select_for_update().get(run=run.pk)
         question = joint.questions.filter(closed_at=None).first()
@@ -346,7 +346,7 @@ class SiteAsking(JointAsking):
         if size is not None and not run.shards.exists():
             if not self._held(run, partial(self._batch_begin, size=size)):
                 return False
-            if run.shards.count() == 1:  # any worker can do this, so this one continues
+            if run.shards.count() == 1:  # this worker can ask the only shard itself
                 asking.shard_ask(run.shards.get(), self.questions)
         if size is not None and not asking.are_shards_done(run):
             asking.shards_send(run)
@@ -385,7 +385,7 @@ class SiteAsking(JointAsking):
         return True
 
     def _answer_at_once(self, run: Run, question: Question, part: slice, people: People) -> Arrays:
-        """Return answers of all people, based on their remaining budgets before the question."""
+        """Return the answers of all people, based on their remaining budgets before the question."""
         before = state_before(question, round_under_way(run), run.batches.count())
 
         def records() -> Any:
@@ -422,7 +422,7 @@ def _in_force_check(run: Run) -> None:
 
 
 def _news(run: Run) -> bool:
-    """Return whether the hub has news; False if it does not answer or must not be asked yet."""
+    """Return whether the hub has news; False if it does not answer or if it is too early to ask again."""
     alliance = run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     if Hub(alliance).seconds_left:
@@ -445,11 +445,11 @@ def _has_all_answers(question: JointQuestion) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class SiteLedger:
-    """See :class:`learning.sites.protocol.Ledger`.
+    """Ledger of a site's answers; see :class:`learning.sites.protocol.Ledger`.
 
     Attributes:
         run: The site's run; for commits, it must be locked by :func:`training.engine.commits.spending`.
-        charges: Charges to the site's people for the whole part; None if nothing will be committed.
+        charges: Charges to the site's people for the whole part of the question; None if nothing will be committed.
         costs: The public charge recorded for each of the plan's promises, in μ².
         bounds: The most that anyone with each promise could have been charged, in μ²; public.
         content: The content of the register entry for the question.

@@ -45,7 +45,7 @@ def signature_of(text: str) -> bytes:
 
 
 def signed_text(kind: type[AnyDocument], text: Mapping[str, str]) -> Signed[AnyDocument]:
-    """Return the document and signature contained in a sent or stored text. Raises Refused."""
+    """Return the document and its signature from a received or stored text. Raises Refused."""
     return Signed(kind.read(text["content"].encode()), signature_of(text["signature"]))
 
 
@@ -97,7 +97,7 @@ def signed_run(joint: JointRun) -> Signed[RunDocument]:
 
 
 def roster(joint: JointRun) -> Roster:
-    """Return the participants of a run, after checking that all have approved it. Raises Refused."""
+    """Return the participating sites of a run after checking that all have approved it. Raises Refused."""
     alliance = joint.alliance
     approvals = [signed_text(Approval, each) for each in joint.approvals.values()]
     return roster_of(alliance_verify(alliance, joint.document.alliance), signed_run(joint), approvals)
@@ -136,7 +136,7 @@ def points_digest(dataset: Dataset) -> str:
 def noise_factor(run: Run) -> float:
     """Return an upper bound on the noise of a run's totals, as a multiple of one study's noise (1 for a single study).
 
-    Learning from totals takes this into account, but accounts are charged according to the plan's noise.
+    Learning from totals uses this factor, while accounts are charged according to the plan's noise.
     """
     if run.alliance_id is None:
         return 1.0
@@ -205,7 +205,7 @@ def sums_folder(joint: JointRun) -> str:
 
 
 def sums_tidy(joint: JointRun) -> None:
-    """Delete answers of an ended run whose commit failed and, at the hub, answers without a total."""
+    """Delete answers of an ended run that were never committed and, at the hub, answers without a total."""
     named = {name for names in joint.questions.values_list("answer", "total") for name in names}
     arrays_delete(*(name for name in arrays_list(sums_folder(joint)) if name not in named))
 
@@ -213,9 +213,9 @@ def sums_tidy(joint: JointRun) -> None:
 # --- Publications -----------------------------------------------------------------------------------------------------
 
 
-#: Fields of a student version that are sent to sites.
+#: Fields of a student version that the hub sends to sites.
 FIELDS = ("learner", "seed", "calibration", "accuracy", "label_accuracy", "card", "seconds", "score")
-#: Files of a student version.
+#: Fields that name the files of a student version.
 FILES = ("file", "onnx")
 
 
@@ -274,7 +274,7 @@ def model_verify(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
 
 
 def file_fetch(joint: JointRun, file: str, digest: str) -> bytes:
-    """Return a file of the model, fetched from the hub.
+    """Fetch a file of the model from the hub and return its content.
 
     Raises:
         Refused: The file differs from the one that the hub has signed.

@@ -51,7 +51,7 @@ from training.engine.scheduling import send
 from training.models import Alliance, AllianceSite, JointQuestion, JointRun, Run
 from training.notices import notify_joint_proposed
 
-#: How long a hub continues to inform sites about runs that have ended.
+#: How long a hub continues to inform sites about a run after its end.
 _PAST = timedelta(days=30)
 
 
@@ -97,7 +97,7 @@ class RunReport(Message):
 
 
 class SiteMessage(Message):
-    """A site's message to its hub; ``joined`` is its signature of the alliance document with digest ``document``."""
+    """A site's message to its hub; ``joined`` is its signature of the document whose digest is ``document``."""
 
     protocol: str
     version: str
@@ -165,14 +165,14 @@ class HubMessage(Message):
     withdrawn: list[SignedText] = []
 
 
-#: Headers sent with the numbers of an answer.
+#: Names of the headers sent with the numbers of an answer.
 CONTENT, SIGNATURE = "X-iPATE-Answer", "X-iPATE-Signature"
 
 # --- At a site ------------------------------------------------------------------------------------------------------
 
 
 def exchange(alliance: Alliance) -> bool:
-    """Send this site's news to the hub and store the hub's news; return whether the hub had any.
+    """Send this site's news to the hub and store the hub's news; return whether the hub had any news.
 
     Raises:
         Unreachable: The hub does not answer, or refuses; this is recorded in the alliance's row.
@@ -256,7 +256,7 @@ def _key(joint: JointRun) -> str:
 
 
 def _own_signature(alliance: Alliance) -> dict[str, Any]:
-    """Return a site's signature of the current document if it has joined and its key has not been replaced."""
+    """Return a site's signature of the current document, if the site has joined and its key has not been replaced."""
     if not alliance.joined_at or alliance.left_at:
         return {"joined": None}
     try:
@@ -293,7 +293,7 @@ def _ended_report(why: str) -> dict[str, Any]:
 
 
 def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Collection[str]) -> bool:
-    """Store proposals that have not been taken up or declined here, checking again after the request to the hub."""
+    """Store proposals that this site has not accepted or declined, which is checked again after the hub's response."""
     with transaction.atomic():
         held = Alliance.objects.select_for_update().get(pk=alliance.pk)
         known = set(known) | {_key(joint) for joint in _signed(held)}
@@ -319,7 +319,7 @@ def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Collec
 
 
 def _proposal(alliance: Alliance, message: Mapping[str, Any]) -> RunDocument:
-    """Return the document of a run that the hub proposes. Raises Refused."""
+    """Return the document of a run proposed by the hub. Raises Refused."""
     document = hub_document(alliance, RunDocument, message)
     if message["told"] and digest_of(message["told"]) != document.plan:
         raise Refused(
@@ -423,7 +423,7 @@ def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
 
 @transaction.atomic
 def exchange_answer(site: AllianceSite, received: Any) -> dict[str, Any]:
-    """Store a site's message and return the news for it. Raises Refused with a message for the site."""
+    """Store a site's message, and return the hub's news for the site. Raises Refused with a message for the site."""
     try:
         message = SiteMessage.model_validate(received).model_dump()
     except ValidationError as error:
@@ -447,7 +447,7 @@ def exchange_answer(site: AllianceSite, received: Any) -> dict[str, Any]:
             site.signature, site.joined_at = message["joined"], site.joined_at or timezone.now()
     if message["left"] and site.joined_at is not None and site.left_at is None:
         site.left_at = timezone.now()
-        for joint in _joints(alliance):  # the site sends no reports about runs that it has not taken up
+        for joint in _joints(alliance):  # the site sends no reports about runs that it has not accepted
             if site.name in joint.document.participants:
                 _report_keep(joint, site.name, _ended_report(_("it has left the alliance")))
     if site.takes_part:
@@ -610,7 +610,7 @@ def total_content(joint: JointRun, number: int) -> bytes:
 
 
 def joint_of(alliance: Alliance, key: str) -> JointRun | None:
-    """Return a run at the alliance's hub by its random number, which is its primary key on the hub."""
+    """Return a run at the alliance's hub by its random number, which is the primary key there."""
     try:
         return _signed(alliance).filter(run=UUID(key)).first()
     except ValueError:

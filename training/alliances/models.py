@@ -98,7 +98,7 @@ class Alliance(Recorded):
 
     @property
     def open_proposals(self) -> list[str]:
-        """Numbers of the runs proposed by the hub that have been neither taken up nor declined here."""
+        """Numbers of the runs that the hub has proposed and this site has neither accepted nor declined."""
         return [number for number, proposal in self.proposals.items() if not proposal.get("declined")]
 
     @property
@@ -150,7 +150,7 @@ class AllianceSite(models.Model):
 
 
 class JointRun(models.Model):
-    """Additional data of a joint run."""
+    """Data that a joint run has in addition to those of every run."""
 
     class Mode(models.TextChoices):
         TOGETHER = "together", _("together: sums are masked, and the total noise is that of a single study")
@@ -195,7 +195,7 @@ class JointRun(models.Model):
 
     @property
     def participants(self) -> tuple[str, ...]:
-        """Names of the sites that the run still asks."""
+        """Names of the sites that the run asks, without excluded ones."""
         return tuple(name for name in self.sites if name not in self.dropped)
 
     @property

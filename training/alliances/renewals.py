@@ -1,7 +1,7 @@
 """Replacement of a site's key in an alliance, confirmed by two operators of the hub and then by every site.
 
 The new document differs only in this key, so people are not asked for consent again: participants, purpose and releases
-stay the same. Earlier documents are kept so that signatures made under them can still be checked.
+stay the same. Earlier documents are kept so that signatures made with former keys can still be checked.
 """
 
 import logging
@@ -47,7 +47,7 @@ class KeyRenewal:
     Attributes:
         site: Name of the site in the alliance.
         former: Fingerprint of the current key.
-        fingerprint: Fingerprint of the new key; empty before the site has registered it.
+        fingerprint: Fingerprint of the new key; empty until the site has registered it.
         proposed_by: At the hub: id of the operator who requested the replacement.
         proposed_at: At the hub: time of the request.
     """
@@ -77,7 +77,7 @@ def renewals_waiting(alliance: Alliance) -> list[KeyRenewal]:
 
 @transaction.atomic
 def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseUser) -> str:
-    """Request, at the hub, a new key from a site; return the one-time code for registering it.
+    """Request a new key from a site, at the hub; return the one-time code for registering it.
 
     The current key remains in force until a second operator confirms the new one.
 
@@ -137,10 +137,10 @@ def renewal_drop(*, alliance: Alliance, acting_user: AbstractBaseUser) -> None:
 def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: AbstractBaseUser) -> Alliance:
     """Confirm a new key: first at the hub, where a second operator signs the new document, then at each site.
 
-    Runs proposed under the former document end; later runs require the new one.
+    Runs that were proposed under the former document end.
 
     Args:
-        alliance: The alliance, as stored on this side.
+        alliance: The alliance, as stored at this hub or site.
         new_fingerprint: Fingerprint of the new key, compared with the site's by telephone.
 
     Raises:
@@ -171,7 +171,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
             setattr(alliance, name, value)
         alliance.save(update_fields=list(values))
     for pk in alliance.runs.filter(status__in=Run.ACTIVE).values_list("pk", flat=True):
-        send("run_advance", pk)  # end runs under the former document, with a message
+        send("run_advance", pk)  # ends runs proposed under the former document
     if not alliance.is_hub:
         send("alliance_contact", alliance.pk)
     logger.info("User %s confirmed the new key of a site of alliance %s.", acting_user.pk, alliance.pk)
@@ -221,7 +221,7 @@ def own_renewal(alliance: Alliance) -> KeyRenewal | None:
 
 
 def _held(alliance: Alliance) -> Alliance:
-    """Return the alliance in its current state, under the lock of its study."""
+    """Lock the alliance's study, and return the alliance in its current state."""
     study_lock(alliance.study_id)
     return Alliance.objects.select_related("study").get(pk=alliance.pk)
 

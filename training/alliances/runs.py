@@ -89,7 +89,7 @@ def joint_run_propose(
     else:
         fields.setdefault("student_learner", suggested_student(alliance.terms["schema"]["kind"]).name)
     if fields["method"] == Run.Method.SGD:
-        fields["batch_size"] = 1  # every step is a separate question
+        fields["batch_size"] = 1  # because every step is a separate question
     fields["private_dataset"] = people_of_sites(alliance.study, alliance.terms["schema"])
     run = run_propose(study=alliance.study, acting_user=acting_user, alliance=alliance, **fields)
     joint = JointRun(run=run, mode=mode, sites=chosen)
@@ -198,7 +198,7 @@ def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) ->
 
 
 def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> Dataset:
-    """Return the alliance's public points at a site, from an existing dataset or copied from the hub."""
+    """Return the dataset of the alliance's public points at a site, copying it from the hub if necessary."""
     for dataset in Dataset.objects.filter(study=alliance.study, kind=Dataset.Kind.PUBLIC, removed_at=None):
         if points_digest(dataset) == digest:
             return dataset
@@ -373,7 +373,7 @@ def hub_withdrawals_apply() -> None:
 
 
 def _withdrawn_at_hub(published: StudentModel | RunResult) -> str:
-    """Return the hub's reason for withdrawing a site's publication; empty if it was not withdrawn."""
+    """Return why the hub has withdrawn a result that this site has published; empty if it has not."""
     word = published.run.joint.withdrawn.get(published.digest)
     if word is None:
         return ""

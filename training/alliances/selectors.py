@@ -1,4 +1,4 @@
-"""Data for pages about alliances and joint runs: participants, releases, and sites that runs are waiting for."""
+"""Data for pages about alliances and joint runs: participants, questions, and sites that runs are waiting for."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,7 +61,7 @@ class AwaitedSite:
 
     Attributes:
         name: Name in the alliance.
-        place: Index of the site in the run.
+        place: Index of the site among those of the run.
         last_contact: At the hub: time of the site's last contact.
         endorsed: Whether all sites have endorsed the question, which means that people are charged for it.
         opened_at: When the question was asked.

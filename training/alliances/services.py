@@ -204,7 +204,7 @@ def private_datasets(study: Study) -> QuerySet[Dataset]:
     return Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, removed_at=None).exclude(provenance=EMPTY)
 
 
-#: Provenance that identifies the dataset of `people_of_sites`.
+#: Provenance of the dataset that `people_of_sites` returns, which is found by it.
 EMPTY = gettext_noop("The records of a joint run stay at its sites, so the hub has none.")
 
 
@@ -214,12 +214,12 @@ EMPTY = gettext_noop("The records of a joint run stay at its sites, so the hub h
 def alliance_connect(
     *, study: Study, invitation: str, acting_user: AbstractBaseUser, certificate: str = ""
 ) -> Alliance:
-    """Register a study at the hub that invited it, without joining the alliance or informing people yet.
+    """Register a study at the hub that invited it. This neither joins the alliance nor informs people.
 
     Args:
         study: The site's study.
         invitation: The invitation, a single line.
-        certificate: PEM of the only accepted certificate, which is the hub's or that of the authority that signed it.
+        certificate: PEM of the only certificate to accept: the hub's, or that of the authority that signed the hub's.
 
     Raises:
         ValidationError: The invitation is invalid, or the hub is unreachable or refuses.
@@ -300,8 +300,9 @@ def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[Sentence]
 def alliance_add_to_form(*, alliance: Alliance, acting_user: AbstractBaseUser) -> ConsentFormDraft | None:
     """Add a signed alliance to the next version of the consent form.
 
-    If the study has no version yet, this changes its facts. Otherwise it changes a draft, which is proposed and
-    approved like any other version, and people are asked again. An existing draft keeps its other changes.
+    If the study has no consent form yet, this changes the facts for its first version. Otherwise it changes the draft
+    of the next version, keeping all other changes. The draft is proposed and approved like any other, and people are
+    asked again.
 
     Raises:
         ValidationError: The alliance is not signed, or is signed incorrectly.
@@ -329,7 +330,8 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
     """Join an alliance; the site's signature is sent at the next contact. Joining again has no effect.
 
     Raises:
-        ValidationError: The consent form in force does not describe the alliance, records differ, or the site has left.
+        ValidationError: The consent form in force does not describe the alliance, the schema of the records differs, or
+            the site has left.
     """
     study_lock(alliance.study_id)
     alliance = Alliance.objects.select_related("study").get(pk=alliance.pk)
@@ -355,9 +357,9 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
 
 @transaction.atomic
 def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser | None) -> Alliance:
-    """Leave an alliance permanently or, at its hub, end it. Its runs end here; answers already given are kept.
+    """Leave an alliance permanently or, at its hub, end it. Its runs end here, and answers already given are kept.
 
-    ``acting_user`` is None if the alliance ends because the retention period of the study's records has ended.
+    ``acting_user`` is None if the retention period of the study's records has ended.
     """
     study_lock(alliance.study_id)
     alliance = Alliance.objects.select_related("study").get(pk=alliance.pk)
@@ -376,7 +378,7 @@ def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser | None) 
 
 
 def alliance_contact(pk: str | int) -> None:
-    """Exchange news with an alliance's hub, such as notice that this site has left. Log the error if that fails."""
+    """Exchange news with an alliance's hub, such as this site's departure. If this fails, log the error."""
     alliance = Alliance.objects.select_related("study").get(pk=pk)
     try:
         exchange(alliance)
@@ -432,7 +434,7 @@ def _hubs_ask(alliances: QuerySet[Alliance]) -> None:
 
 
 def notify_silences() -> None:
-    """Notify operators once about each question held up by silent sites, and about hubs that do not answer a run."""
+    """Notify operators once about sites that delay an open question, and once about a hub that does not answer."""
     before = timezone.now() - timedelta(seconds=settings.SITES_SILENCE)
     open_questions = JointQuestion.objects.filter(closed_at=None, moved_at__lt=before, silence_is_known=False)
     for question in open_questions.filter(joint__run__alliance__own_name="").select_related(

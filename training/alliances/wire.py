@@ -47,15 +47,15 @@ from training.models import Alliance, JointRun
 CLOCK_SKEW = 300
 #: Timeouts in seconds for connecting to the hub, and for each wait for data.
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
-#: Largest answer of a hub, in bytes; enough for a total of some millions of numbers, or a model.
+#: Largest answer of a hub, in bytes; enough for a model or a total of several million numbers.
 _MOST = 256 * 2**20
-#: Largest problem document whose message is used, in bytes.
+#: Maximum size of a problem document whose message is used, in bytes.
 _PROBLEM = 4096
 
 
 #: First pause after a failed request, in seconds.
 _LEAST_PAUSE = 1.0
-#: Pauses by hub URL and method, because a hub with a full disk still sends news but accepts no answers.
+#: Pauses by hub URL and HTTP method, because a hub with a full disk can send news but not accept answers.
 _pauses: defaultdict[tuple[str, str], Backoff] = defaultdict(
     lambda: Backoff(_LEAST_PAUSE, most=settings.SITES_INTERVAL, most_asked=settings.SITES_PATIENCE / 3)
 )
@@ -82,13 +82,14 @@ def request_authorization(name: str, key: Ed25519PrivateKey, method: str, path: 
 
 
 def request_check(header: str, public: Any, method: str, path: str, body: bytes) -> str:
-    """Check a request; return the name of its site.
+    """Check a request, and return the name of the site that sent it.
 
     Args:
-        public: Function from a site's name to its hexadecimal public key, or None if there is no such site.
+        public: Function that returns the hexadecimal public key of the site with a given name, or None if there is no
+            such site.
 
     Raises:
-        Refused: The header does not come from a site, its time differs too much, or the site has not signed it.
+        Refused: The header does not name a site, its time differs too much, or the site has not signed it.
     """
     try:
         fields = header.removeprefix("Site ").split(":")
@@ -201,7 +202,7 @@ class Hub:
         return content
 
     def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[httpx.Response, bytes]:
-        """Return the answer to a request, with its content. Raises Unreachable."""
+        """Send a request; return the response and its content. Raises Unreachable."""
         content = b""
         try:
             with self._client.stream(method, path, content=body, headers=headers) as answer:
@@ -221,7 +222,7 @@ def _short(error: Exception) -> str:
 
 
 def _problem(content: bytes, otherwise: str) -> str:
-    """Return the message in a hub's problem document (RFC 9457), or ``otherwise`` for an intermediary's page."""
+    """Return the message in a hub's problem document (RFC 9457), or ``otherwise`` for the error page of a proxy."""
     try:
         document = json.loads(content)
         if len(content) < _PROBLEM and "sentence" in document:
@@ -232,7 +233,7 @@ def _problem(content: bytes, otherwise: str) -> str:
 
 
 def longest_wait() -> float:
-    """Return the number of seconds for which a worker keeps asking the hub before it does other work."""
+    """Return for how many seconds a worker keeps asking the hub before it does other work."""
     return settings.SITES_WAIT
 
 
@@ -267,7 +268,7 @@ def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
 
 
 def known_identity(alliance: Alliance) -> Ed25519PrivateKey:
-    """Return the signing key listed in the signed document, or the current key if nothing is signed. Raises Refused."""
+    """Return the signing key in the signed document, or the current key if no document is signed. Raises Refused."""
     if not alliance.is_signed:
         return identity(alliance)
     document = alliance.document
@@ -338,7 +339,7 @@ _MARK = "#"
 
 
 def invitation_write(alliance: Alliance, code: str, address: str) -> str:
-    """Return the line that a site's operator enters: the hub's URL, the alliance and the code."""
+    """Return an invitation, which a site's operator enters: a line with the hub's URL, the alliance and the code."""
     return f"{address.rstrip('/')}/{_MARK}{alliance.key.hex}.{code}"
 
 
@@ -360,5 +361,5 @@ def invitation_read(text: str) -> tuple[str, uuid.UUID, str]:
 
 
 def code_digest(code: str) -> str:
-    """Return the SHA-256 of a code, which is all that a hub stores of it."""
+    """Return the SHA-256 of a code, which the hub stores instead of the code."""
     return hashlib.sha256(code.encode()).hexdigest()

@@ -1,1 +1,1 @@
-"""The engine of all runs: participants, shards, spending under the study's lock, atomic commits, and verification."""
+"""The engine that carries out all runs: participants, shards, charges under the study's lock, commits, verification."""

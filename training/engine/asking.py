@@ -160,7 +160,7 @@ class Asking:
         return True
 
     def _answers(self, run: Run) -> list[Arrays] | None:
-        """Return the answers of all shards; None if some must be asked again."""
+        """Return the answers of all shards; None if some shards must be asked again."""
         try:
             changed = questions.attempt_renew(run, self.questions.people)
             if changed is None:
@@ -179,7 +179,8 @@ class Asking:
         part = batch_part(question, opened_round)
         release = question.release(part, state_before(question, opened_round, index), answers, noise)
         charges = charges_of_answers(people, answers, release.classes or release.charges)
-        # With several shards, only the beginning of a part may have been released; it is charged accordingly.
+        # With several shards, it is possible that only the beginning of a part is released. The charge is limited to
+        # that.
         bounds = release.charges or question.bounds(slice(part.start, part.start + release.size))
         released = released_of(run, question, release, bounds)
         batch_commit(
@@ -195,7 +196,7 @@ class Asking:
 
 
 def released_of(run: Run, question: Question, release: PartRelease, bounds: Sequence[float] | None) -> Released:
-    """Store a release's arrays in a file, and return the release in the form for committing the current batch."""
+    """Store a release's arrays in a file, and return the release in the form that `batch_commit` expects."""
     return Released(
         size=release.size,
         labels=sum(label is not None for label in release.labels) - sum(release.reinforced),
@@ -241,8 +242,7 @@ def _kept(run: Run, index: int, arrays: Arrays) -> str:
 def costs_of(run: Run, bounds: Sequence[float]) -> list[float]:
     """Return the most that anyone with each promise was charged for a batch, in μ², within the run's budget. Public.
 
-    If a policy approved after the plan has introduced a smaller promise than any in the plan, the whole share counts as
-    used.
+    If a policy approved after the plan makes a smaller promise than any in the plan, the whole share counts as used.
     """
     smallest = min(promise["epsilon"] for promise in run.plan["promises"])
     is_known = run.rehearsal or all(promise.epsilon >= smallest for promise in promises_possible(run.study))

@@ -24,7 +24,7 @@ from learning.mechanisms.protocol import PlanError
 from training.engine.records import owners_of
 from training.models import AllianceSite, JointRun, Run
 
-#: Part of its share that a run never plans to use, to allow for rounding of sums.
+#: Part of a run's share that its plan leaves unused, to allow for rounding of sums.
 RESERVE = 1e-9
 
 #: Maximum of δ times the number of people in the head counts; see "How large δ may be" in docs/gaussian-accounts.md.
@@ -214,7 +214,7 @@ def rehearsed_check(rehearsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def rehearsed_levels(run: Run, owners: int) -> list[tuple[str, float, int]]:
-    """Return the name, ε and number of owners of each level in a rehearsal, smallest ε first."""
+    """Return each level's name, ε and number of owners in a rehearsal, smallest ε first."""
     levels = rehearsed_check(run.rehearsed)["levels"]
     shares = [round(1e6 * level["share"]) for level in levels.values()]
     counts = largest_remainder(shares, owners).tolist()

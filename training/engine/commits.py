@@ -1,6 +1,6 @@
-"""The commit of a batch for any method: release, charges, and the run's new position, under the study's lock.
+"""The commit of a batch with any method: its release, charges, and the run's new position, under the study's lock.
 
-Only one run of a study spends at a time, and no run spends after a restore that lost releases.
+Only one run of a study spends at a time, and none spends after a restore that lost releases, until it is settled.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ def batch_commit(
         charges: Charges per holder; None if they were made with an earlier batch, or if the run is a rehearsal.
         kind: A :class:`accounting.models.Release.Kind`.
         opened_round: The round of the batch, if the method has rounds.
-        attempt: The file that lists who was asked, if this is not the same throughout the run.
+        attempt: The file that lists who was asked, if this can change during the run.
     """
     batch = Batch.objects.create(
         run=run,
@@ -268,7 +268,7 @@ def notify_charged(run: Run, costs: Sequence[float], exhausted: Sequence[int] = 
 
 
 def used_share(run: Run) -> float:
-    """Return the largest share of a cap that a run can have used (the maximum of charge divided by cap). Public."""
+    """Return the largest share of a cap that a run could have used (the maximum of charge divided by cap). Public."""
     budgets = budgets_from_json(run.plan) if run.plan else []
     used = [spent / budget.cap for spent, budget in zip(run.spent, budgets, strict=False)]
     return min(run.share, max(used, default=0.0) * (1 + ROUNDING))

@@ -29,7 +29,7 @@ from training.models import Batch, JointQuestion, Query, Round, Run
 
 
 def attempt_write(run: Run, people: People) -> None:
-    """Store the people to be asked in a new attempt file."""
+    """Store the people to be asked in a new attempt file of the run."""
     old = run.assignment
     run.assignment = f"{run_folder(run)}/asked-{uuid4().hex}.npz"
     arrays_save(run.assignment, holder=people.holders, cap=people.caps, limit=people.limits, spent=people.spent)
@@ -199,7 +199,7 @@ class Questions(ABC):
         return participants(run)
 
     def records(self, run: Run, fitted: FittedRepresentation | None, people: People, cache: str = "") -> Any:
-        """Return the data used for people's answers, cached for the whole round in the file ``cache`` if given."""
+        """Return the data for computing people's answers, cached for the round in the file ``cache`` if it is given."""
         return records_of(run, fitted, people.holders, cache)
 
     def spent(self, run: Run) -> list[float | None]:
@@ -220,7 +220,7 @@ class Questions(ABC):
 
 
 def round_under_way(run: Run) -> Round:
-    """Return the latest round that was opened."""
+    """Return the round that was opened last."""
     opened_round = run.rounds.latest("index")
     opened_round.run = run
     return opened_round

@@ -42,8 +42,8 @@ from learning.representations import (
 from training.models import Dataset, Encoder, Run
 
 _OWNERS = "holder"
-#: Prefixes of the arrays stored with an encrypted array: one nonce for all people (their keys differ), and a row's type
-#: and shape.
+#: Prefixes in the names of an encrypted array's parts: the encrypted rows, the nonce (one for all people, whose keys
+#: differ), and a row's type and shape.
 _SEALED, _NONCE, _ROW = "sealed ", "nonce ", "row "
 _TAG = 16
 #: Maximum number of bytes, and of people, that are encrypted at once.
@@ -336,7 +336,7 @@ def _from_file(dataset: Dataset, load: Callable[[str], np.ndarray]) -> np.ndarra
     return load(dataset.artifact)
 
 
-# A dataset file never changes without a new name, and planning, approving and running need the same space.
+# Cached because planning, approving and running need the same space. A changed dataset file has a new name.
 @lru_cache(maxsize=4)
 def _points(artifact: str, encoder: str) -> np.ndarray:
     key = records_key(encoder)
@@ -373,7 +373,7 @@ def space_of_student(student: Model, first: Space, points: np.ndarray, *, beside
 
 
 def labelled_points(test: Dataset, space: Space, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return coordinates (n, d) and codes (n,) of evaluation data, which are public or were provided for this use."""
+    """Return coordinates (n, d) and class codes (n,) of evaluation data, which are public or meant for this use."""
     codes = _from_file(test, lambda artifact: arrays_load(artifact, "y")["y"])
     chosen = np.linspace(0, len(codes) - 1, min(len(codes), most)).astype(np.int64)
     return space.fitted.transform(points_of(test, space.encoder)[chosen]), codes[chosen]

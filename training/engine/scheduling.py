@@ -39,7 +39,7 @@ _PARTS: dict[str, tuple[type[models.Model], str]] = {
 
 
 class WorkYielded(Exception):
-    """Raised when work yields to other work; its progress was kept, and it resumes from there."""
+    """Raised when work yields to other work. The work's progress was stored, so that it can resume from there."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _parts_due() -> Iterator[WorkItem]:
 
 
 def _runs_due() -> Iterator[WorkItem]:
-    """Yield runs that a worker can advance, except those waiting for their parts, for other runs, or for a hub."""
+    """Yield runs that a worker can advance now, because they are not waiting for parts, other runs, or a hub."""
     runs = Run.objects.filter(without_worker(), status__in=Run.ACTIVE, message="", alliance=None)
     for part in (TeacherChunk, Shard):
         runs = runs.exclude(Exists(part._default_manager.filter(run=OuterRef("pk")).exclude(state="done")))
@@ -147,7 +147,7 @@ _time_slice: ContextVar[_TimeSlice | None] = ContextVar("time_slice", default=No
 
 @contextmanager
 def time_slice(item: WorkItem) -> Iterator[None]:
-    """Measure how long a worker spends on a work item, and record it for the study."""
+    """Measure the time that a worker spends on a work item within the block, and record it for the study."""
     began = time.monotonic()
     token = _time_slice.set(_TimeSlice(item, began))
     try:

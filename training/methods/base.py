@@ -33,11 +33,11 @@ Tile = tuple[str, int, Sentence | None]
 
 @dataclass(frozen=True)
 class Amount:
-    """Amount that a run releases, in a ``unit``: labels, steps, cells or rows.
+    """Amount that a run releases, as a number of labels, steps, cells or rows.
 
     Attributes:
         unit: one of `UNITS`.
-        most: the most that its plan allows.
+        most: the largest number that the plan allows.
         so_far: the number released so far.
         affordable: the minimum number that the budgets can pay for; None if budgets cannot end the run.
     """
@@ -66,7 +66,7 @@ class ResultTable(Protocol):
         ...
 
     def to_csv(self) -> str:
-        """Return the CSV file with a heading."""
+        """Return the table as a CSV file with a header."""
         ...
 
 
@@ -84,7 +84,7 @@ class RunStage:
     Attributes:
         name: the stage's name in the API.
         label: its name on pages, translated.
-        share: the completed part, 0 to 1, in a form that may be shown to people other than staff.
+        share: the completed share, 0 to 1, rounded so that it may be shown to people other than staff.
     """
 
     name: str
@@ -153,7 +153,7 @@ class RunMethod(Protocol):
         ...
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
-        """Return facts about a proposal in addition to its choices, each with a label and texts."""
+        """Return facts about a proposal other than its choices, each with a label and texts."""
         ...
 
     def counted(self, run: Run) -> Sentence:
@@ -192,11 +192,11 @@ class RunMethod(Protocol):
         ...
 
     def stages(self, run: Run) -> list[RunStage]:
-        """Return the run's stages in order, up to the release of everything."""
+        """Return the run's stages in order, until everything is released."""
         ...
 
     def curves(self, run: Run) -> dict[str, list[float]]:
-        """Return public quantities after each query or step so far, by name, for a chart (empty if it has no chart)."""
+        """Return public quantities after each query or step so far, by name, for a chart (empty if there is none)."""
         ...
 
     def leads(self, run: Run) -> list[list[float]]:
@@ -254,7 +254,7 @@ class EngineMethod(ABC):
     charges_ahead = False
     charges_promises_of_approval = False
     curves_help = ""
-    #: Whether the forecast depends on the number of people whose answers are added up.
+    #: Whether forecasts depend on the number of people whose answers are added up.
     forecast_by_people = True
 
     def __init__(self) -> None:

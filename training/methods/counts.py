@@ -50,7 +50,7 @@ class CountedPlan(MethodPlan):
 
 
 class Cells(Questions):
-    """Questions whose answers are counts of people in cells."""
+    """Questions of runs that count people in cells."""
 
     shard = 200_000
     release_kind = Release.Kind.TABLE.value
@@ -94,7 +94,7 @@ class CountedMethod(EngineMethod):
 
     @abstractmethod
     def check_columns(self, run: Run, chosen: Any, wrong: Wrong) -> None:
-        """Report errors in choices about the columns declared in the private dataset."""
+        """Report errors in choices that refer to columns of the private dataset."""
 
     def round_sizes(self, run: Run) -> list[int]:
         return [CountsQuestion.size for _each in run.plan.get("rounds", [])]
@@ -131,7 +131,7 @@ def counts_charges_faults(batch: Batch, release: Release, question: CountsQuesti
 
 
 def rounds_of_counts(run: Run) -> int:
-    """Return the number of rounds in a run's plan that count people so that rows can be drawn."""
+    """Return how many rounds in a run's plan count people so that rows can be drawn."""
     return sum(map(is_counted, run.plan.get("rounds", [])))
 
 

@@ -115,7 +115,7 @@ class JointMethod:
             yield from _answer_faults(question, joint_question, paid)
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        """Yield messages about faults in the site's answers for a total; the total itself charges no one."""
+        """Yield messages about faults in the site's answers to the question of a total, which itself charges no one."""
         assert batch.round is not None, "a batch across sites belongs to a round"
         question = self.asking.questions.question(batch.round)
         for joint_question, paid in _answers(batch, release):
@@ -139,7 +139,7 @@ class NoJointMethod(JointMethod):
 
 
 def _answers(batch: Batch, release: Release) -> Iterator[tuple[JointQuestion, Release]]:
-    """Yield the questions that a site answered in the state before a batch, including ended ones, with the releases."""
+    """Yield the questions, even ended ones, that a site answered in the state before a batch, with the releases."""
     questions = JointQuestion.objects.filter(joint__run=batch.run_id).order_by("number")
     state = questions.get(number=release.content["joint"]["number"]).document.state
     sums = Release.objects.filter(run=batch.run_id, kind=Release.Kind.SUMS)
@@ -182,7 +182,7 @@ def _most_people(run: Run, document: Mapping[str, Any]) -> float:
 
 
 def _noises(document: Any) -> Iterator[float]:
-    """Yield every σ in a document, or 0 for any that is not a finite number above 0."""
+    """Yield every σ in a document, replacing each one that is not a finite number above 0 by 0."""
     if isinstance(document, Mapping):
         for name, value in document.items():
             if name == "sigma":

@@ -113,7 +113,7 @@ def rounds_plan(
 
     Rounds are planned for a ``share`` of every cap, and for all labels or only ``wanted``.
 
-    This takes seconds the first time. Raises PlanError with a message that says what to do.
+    The first call takes seconds. Raises PlanError with a message that says what to do.
     """
     test_key = (test.pk, test.digest) if test is not None else None
     try:

@@ -90,7 +90,7 @@ class Ballots(Questions):
         # charged for the whole vote.
         spent = account_balances(run.study, members)
         allowed = np.array([budget.allowed for budget in budgets])
-        # The charge of a class is the run's charge to each of its members.
+        # The charge of a charging class is what the run has charged each of its members.
         charged = question.spent(state_of(question, run))[question.class_of(ballot)]
         return People(members, caps, spent - charged + allowed[group], spent)
 
@@ -149,7 +149,7 @@ def _participation(run_id: UUID, seed: str) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=1)
 def _simulated(run_id: UUID) -> SimulatedVote:
-    """Compute the vote of a rehearsal from its seed; cached to keep the time under the study's lock short."""
+    """Return the vote of a rehearsal, computed from its seed; cached to keep the time under the study's lock short."""
     question = vote_question(Run.objects.select_related("study", "public_dataset").get(pk=run_id))
     assert isinstance(question, RehearsedVote), "only votes of rehearsals are simulated"
     return question.simulated(ballot_load(run_id))
@@ -159,7 +159,7 @@ def _points(run: Run) -> str:
     """Return the digest of the public points at planning, because they may have been encoded or removed later."""
     if run.alliance is not None:
         return run.alliance.terms["public"]["digest"]
-    return run.plan.get("points", run.public_points.digest)  # plans of earlier versions lack this
+    return run.plan.get("points", run.public_points.digest)  # plans of earlier versions lack the digest
 
 
 def state_of(question: TeachersQuestion, run: Run) -> VoteState:
@@ -349,9 +349,9 @@ class Pate(EngineMethod):
         return set(np.flatnonzero(~question.voting(state_of(question, run))).tolist())
 
     def stages(self, run: Run) -> list[RunStage]:
-        # Teachers that are trained again without a member still count as trained; otherwise progress would show that
-        # someone left. With upsampling the number of teachers depends on group sizes, so progress always moves in the
-        # same steps: tenths, or one for each requested teacher if there are fewer than ten.
+        # Teachers that are trained again without a member are still shown as trained; otherwise progress would reveal
+        # that someone left. With upsampling, the number of teachers depends on group sizes, so progress always moves in
+        # the same steps: tenths, or one for each requested teacher if there are fewer than ten.
         done = sum(stop - start for start, stop in run.chunks.exclude(artifact="").values_list("start", "stop"))
         wish = Teachers.from_json(run.choices).teachers or 10
         teachers, steps = run.plan["teachers"] if run.plan else wish, min(10, wish)
@@ -368,7 +368,7 @@ class Pate(EngineMethod):
         return bool(run.plan) and plan_from_json(run.plan).aggregator.releases_counts
 
     def bounds(self, question: TeachersQuestion, batch: Batch) -> list[float]:
-        """Return charges, which depend on the queries answered before and in the batch."""
+        """Return the largest charges, which depend on the queries answered before and in the batch."""
         return question.charges(*_paid_for(batch))
 
     def largest_class(self, question: TeachersQuestion, batch: Batch) -> float:
@@ -420,7 +420,7 @@ class Pate(EngineMethod):
 
 
 def _paid_for(batch: Batch) -> tuple[VoteState, np.ndarray]:
-    """Return the state before a batch, without guesses, and the answered queries of the batch."""
+    """Return the state before a batch, without the student's guesses, and the answered queries of the batch."""
     now = _released(batch)
     return now.until(batch.start), now.answered[batch.start :]
 

@@ -77,7 +77,7 @@ _CHARGE = (
 
 @dataclass(frozen=True)
 class Compared:
-    """Number of teachers and kind of release, with the forecast.
+    """Option for the plan: a number of teachers and a kind of release, with the forecast.
 
     Attributes:
         forecast: Forecast of the share of points whose label for the student is correct.
@@ -107,7 +107,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Search:
-    """Chosen teachers with their forecast, all options that were compared, and the reasons."""
+    """Chosen option with its forecast, all options that were compared, and notes on the choice."""
 
     chosen: Teachers
     forecast: Forecast | None = None
@@ -116,7 +116,7 @@ class Search:
 
 
 def teachers_search(run: Run, chosen: Teachers, groups: Sequence[PrivacyGroup], share: float) -> Search:
-    """Return ``chosen`` with its open choices filled in, for a ``share`` of every cap.
+    """Return ``chosen`` after filling in open choices, for a ``share`` of every cap.
 
     This depends only on public information, like `training.methods.pate_plan.teachers_plan`.
     """
@@ -322,7 +322,7 @@ class TeachersPlan(MethodPlan):
 
     @property
     def labels(self) -> int | None:
-        """``answers`` if the vote ends after that number of labels."""
+        """The same as ``answers`` if the vote ends after this number of labels, otherwise None."""
         return self.answers if self.stops else None
 
     def details(self) -> dict[str, Any]:
@@ -390,7 +390,7 @@ def teachers_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
 
 
 def _of_all(plan: Plan, sites: int) -> Plan:
-    """Return the plan with the teachers of all sites; each site has the same number."""
+    """Return the plan with the teachers of all sites, which all have the same number."""
     groups = (replace(each, holders=sites * each.holders, teachers=sites * each.teachers) for each in plan.groups)
     return replace(plan, notes=(), groups=tuple(groups), teachers=sites * plan.teachers)
 

@@ -48,7 +48,7 @@ from training.models import Dataset, Run, TeacherChunk
 
 logger = logging.getLogger(__name__)
 
-#: Number of tasks into which a run's teachers are divided: enough for many workers and for a progress bar to move.
+#: Number of tasks into which a run's teachers are divided: enough for many workers and a moving progress bar.
 CHUNKS = 20
 
 
@@ -80,7 +80,7 @@ def run_prepare(run: Run) -> bool:
             return False
         held.assignment, held.consent_sequence = name, sequence
         if not held.rehearsal:
-            openings_lock()  # other studies must not open shares between the check and this opening
+            openings_lock()  # no other study may open a share between the check and this opening
             limit, snapshot = share_open(study=held.study, subject=held.pk), consent_snapshot(held.study)
             gone = holders_who_left(held, assignment, snapshot)
             gone = np.union1d(gone, _without_room(held, assignment, snapshot, limit))
@@ -192,7 +192,7 @@ _DIED = gettext_noop(
 
 
 def holders_who_left(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> np.ndarray:
-    """Return holders who must leave a run according to the consents in a new ``snapshot``.
+    """Return the holders who must leave a run according to the consents in a new ``snapshot``.
 
     These are people who withdrew, even if they have consented again, people whose consent has lapsed, and people whose
     ε is now smaller than the one on which their teacher's charge is based.
@@ -251,10 +251,10 @@ def _graph(public_id: int, _artifact: str) -> PublicGraph:
 
 
 def withdrawn_since_snapshot(run: Run) -> np.ndarray:
-    """Return holders whose consent ended after the run's snapshot.
+    """Return the holders whose consent ended after the run's snapshot.
 
-    These are people who withdrew after the last consent event in it, even if they have consented again, and people
-    whose consent has lapsed since without a withdrawal (:class:`consent.people.circumstances.Lapse`).
+    These are people who withdrew after the last consent event in the snapshot, even if they have consented again, and
+    people whose consent has lapsed since without a withdrawal (:class:`consent.people.circumstances.Lapse`).
     """
     events = ConsentEvent.objects.filter(
         study_id=run.study_id, sequence__gt=run.consent_sequence, kind=ConsentEvent.Kind.WITHDRAWN
@@ -393,7 +393,7 @@ def predictions_load(run: Run) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def ballot_load(run_id: UUID) -> Ballot:
-    """Return the ballot of a run whose vote has begun and whose arrays are still kept."""
+    """Return the ballot of a run whose vote has begun and whose files have not been deleted."""
     run = Run.objects.get(pk=run_id)
     predictions, pairs = predictions_load(run), arrays_load(run.assignment)
     return Ballot(predictions, pairs["holder"], pairs["teacher"], pairs["group"])

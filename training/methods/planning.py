@@ -42,11 +42,11 @@ def _majority(artifact: str) -> float | None:
 
 @dataclass(frozen=True)
 class MethodPlan(abc.ABC):
-    """Public plan of a run with its assumptions.
+    """Public plan of a run, with the assumptions on which it is based.
 
     Attributes:
         promises: the promises on which it is based, with public or noisy numbers of holders.
-        budgets: the most that people with each promise, or group of promises, may be charged.
+        budgets: the most that the run may charge people with each promise or group of promises.
         forecasts: forecasts of the run's outcome, in the same form for all methods; empty if nothing can be forecast.
         notes: notes on choices that were made, and warnings.
     """
@@ -77,13 +77,13 @@ class MethodPlan(abc.ABC):
 
 
 def budgets_of(run: Run, promises: list[PlannedPromise], share: float) -> list[Budget]:
-    """Return the largest charge that a run may make to holders of each promise, given a ``share`` of its cap."""
+    """Return the largest charge to holders of each promise that a run may make with a ``share`` of every cap."""
     caps = [float(caps_of(promise.epsilon, run.study.delta)) for promise in promises]
     return [Budget(cap, share * cap * (1 - RESERVE)) for cap in caps]
 
 
 def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
-    """Return the most that a run with this plan of teachers may charge each group for a ``share`` of its cap."""
+    """Return the largest charge to each group that a run of teachers may make with a ``share`` of every cap."""
     budgets = []
     for group in plan.groups:
         charge = plan.aggregator.charge(group.sensitivity)
@@ -182,10 +182,10 @@ def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: t
 def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) -> None:
     """Report an error if a run's encoder does not exist, or if its public datasets are not encoded.
 
-    Private records are not checked, because their state may depend on a single record; the run waits for them.
+    Whether private records are encoded is not checked, because this may depend on a single record; the run waits.
     """
     if run.alliance_id:
-        # The last bits of vectors differ between machines, so the sites' questions would differ as well.
+        # The last bits of vectors differ between machines, and the sites' questions would therefore differ.
         return wrong("choices.encoder", _("A run across sites uses the records unchanged. Do not choose an encoder."))
     encoder = Encoder.objects.filter(study=run.study_id, digest=digest, withdrawn_at=None).first()
     if encoder is None:

@@ -98,7 +98,7 @@ def inputs_of(run: Run, chosen: Samples) -> Inputs:
     schema = schema_from_json(run.private_dataset.schema)
     if chosen.network == "cnn":
         return Inputs(None, schema.shape, 1.0)
-    # Not computed from records: columns have length 1 at most, and many pixels of an image are dark.
+    # This must not be computed from records. Columns have length 1 at most, and many pixels of an image are dark.
     length = len(schema.features) if isinstance(schema, TabularSchema) else int(np.prod(schema.shape)) / 4
     return Inputs(None, schema.shape, float(length) ** -0.5)
 
@@ -115,7 +115,7 @@ class SamplingPlan(MethodPlan):
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        """The single round, in the form stored with the run."""
+        """The single round, as stored with the run."""
         mechanism = self.sampled.mechanism
         plan = {
             "steps": self.sampled.steps,

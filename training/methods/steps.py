@@ -176,7 +176,7 @@ def _space_expected(run: Run, placed: Steps) -> Space:
 
 
 def _rows_expected(run: Run) -> np.ndarray:
-    """Return records (n, …) shaped like those that a run without public points will draw from its counts."""
+    """Return records (n, …) of the same shape as those that a run without public points will draw from its counts."""
     schema = schema_from_json(run.private_dataset.schema)
     assert isinstance(schema, TabularSchema), "the proposal was checked"
     return uniform_rows(schema, _ALIKE)
@@ -225,7 +225,7 @@ def planned_space(run: Run) -> Space:
 
 
 def points_match_counts(opened_round: Round, question: StepsQuestion) -> bool:
-    """Return whether a round's points agree with its run's counts; True if the run has no counts."""
+    """Return whether a round's points are those drawn from its run's counts; True if the run has no counts."""
     run = opened_round.run
     if not rounds_of_counts(run):
         return True
@@ -511,7 +511,7 @@ def _space(run: Run, index: int) -> Space:
 def linear_model(opened_round: Round) -> LinearModel:
     """Return the model after all steps of a round, which depends only on the releases.
 
-    For outcomes other than classes, the model is adjusted to the noise of its steps.
+    For outcomes other than classes, the model is corrected for the noise of its steps.
     """
     question = question_load(opened_round)
     state = state_before(question, opened_round, opened_round.run.batches.count())
@@ -534,9 +534,9 @@ def published_model_matches(run: Run, state: Descent) -> bool:
 
 
 def student_data_from_steps(run: Run) -> StudentData:
-    """Return the last round's calibrated model with its predictions for public points, which incur no charges.
+    """Return the last round's calibrated model, with its predictions for public points. Nothing is charged for this.
 
-    For outcomes other than classes, a student learns the model's probability of each category.
+    For outcomes other than classes, a student learns from the model's probability of each category.
     """
     last = run.rounds.select_related("run").latest("index")
     linear = linear_model(last)
@@ -615,7 +615,7 @@ def gradient_curves(run: Run) -> dict[str, list[float]]:
     return {SIZE: sizes, NOISE: noises}
 
 
-# A chunk's file never changes without a new name, and a page requests it every other second.
+# Cached because a page requests this every other second. A chunk's file never changes without a new name.
 @lru_cache(maxsize=4096)
 def _norms(artifact: str) -> tuple[list[float], int]:
     """Return the norms of a chunk's sums, in units of the clipping norm, and the number of values in each sum."""

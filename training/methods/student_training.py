@@ -78,7 +78,7 @@ class StudentData:
         return replace(self, releases=releases)
 
     def releases_for(self, releases: Releases, seed: int) -> Releases:
-        """Return the given releases after refining or smoothing, ready for a student."""
+        """Return the given releases, refined or smoothed if necessary, for a student to learn from."""
         if self.coordinates is None:
             return releases
         if self.voters is not None:
@@ -110,7 +110,7 @@ def student_data_from_queries(run: Run) -> StudentData:
 def student_fit(
     run: Run, student_data: StudentData, recipe: StudentRecipe | None = None, *, progress: Progress | None = None
 ) -> Model:
-    """Return a student trained on this data with the run's recipe or another one.
+    """Return a student trained on this data with ``recipe`` or, by default, the run's recipe.
 
     Progress is stored in the run's row unless ``progress`` is given.
     """
@@ -258,7 +258,7 @@ def truth_of(dataset: Dataset) -> np.ndarray | None:
 def evaluation(model: Model, test: Dataset | None, encoder: str = "") -> dict[str, Any] | None:
     """Evaluate a model's class probabilities and predictions, or another outcome; return None without test data.
 
-    ``encoder``: digest of the encoder whose vectors are the model's input; empty if records are the input.
+    ``encoder`` is the digest of the encoder whose vectors are the model's input; empty if records are the input.
     """
     if test is None or test.removed_at is not None:
         return None
@@ -274,7 +274,7 @@ def evaluation(model: Model, test: Dataset | None, encoder: str = "") -> dict[st
 
 
 HELD_OUT = 0.2
-"""Share of the releases held out to calibrate students and compare versions, which then learn from the rest."""
+"""Share of the releases that is held out to calibrate and compare students, which then learn from the rest."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ _SPACES = (
 
 
 class MarginalCells(Cells):
-    """Questions whose answers are counts of people for pairs of columns."""
+    """Questions of runs that count people for pairs of columns."""
 
     #: Smaller than for other methods, because each person is in one cell for each pair of columns.
     shard = 20_000

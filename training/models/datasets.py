@@ -1,4 +1,4 @@
-"""Datasets (rows of one study, with arrays in private storage), their imports, and encoders that produce vectors."""
+"""Datasets, whose arrays are kept in private storage, their imports, and encoders that turn records into vectors."""
 
 import uuid
 
@@ -23,7 +23,7 @@ class Dataset(Recorded):
     open_fields = ("name", "kind", "schema", "most_records", "provenance", "imported_by", "imported_at", "removed_at")
     # Erasing one person's records changes these fields.
     sealed_fields = ("artifact", "digest", "balance")
-    working_fields = ("rows", "holders", "seen_classes")  # these fields are computed from the arrays
+    working_fields = ("rows", "holders", "seen_classes")  # fields that are computed from the arrays
 
     class Kind(models.TextChoices):
         PRIVATE = "private", _("private")
@@ -82,7 +82,7 @@ class Dataset(Recorded):
 
 
 class DatasetImport(models.Model):
-    """Import of a dataset in the browser: a user uploads a file, and a worker checks it against a schema and stores it.
+    """Import of a dataset in the browser: a user uploads a file, which a worker checks against a schema and stores.
 
     The file and the report are in private storage until the import is done or dropped. The row contains no record data.
     """
@@ -129,7 +129,7 @@ class DatasetImport(models.Model):
 
     @property
     def is_of_people(self) -> bool:
-        """Whether its rows are private; always False in a rehearsal."""
+        """Whether its rows belong to people and are private; always False in a rehearsal."""
         return self.kind == Dataset.Kind.PRIVATE and not self.study.rehearsal
 
     @property
@@ -188,7 +188,7 @@ class Encoder(Recorded):
 
 
 class Encoding(models.Model):
-    """Encoding of a dataset by an encoder. The vectors are arrays in the dataset's own file."""
+    """Encoding of a dataset by an encoder. The vectors are stored as arrays in the dataset's file."""
 
     class State(models.TextChoices):
         WAITING = "waiting", _("being encoded")

@@ -1,4 +1,4 @@
-"""Publications of a run, which can be withdrawn: versions of its student, with their trainings, or a table."""
+"""Publications of a run, which can be withdrawn: a table, or versions of its student, with their trainings."""
 
 from typing import Any
 

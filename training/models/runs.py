@@ -49,7 +49,7 @@ class Run(Recorded):
         PLANNING = "planning", _("being planned")
         APPROVED = "approved", _("approved")
         PREPARING = "preparing", _("preparing")
-        #: Spending its share; only one run of a study does so at a time.
+        #: Asking people and spending its share. Only one run of a study does so at a time.
         ASKING = "asking", _("asking")
         LEARNING = "learning", _("learning")
         FINISHED = "finished", _("finished")
@@ -275,7 +275,7 @@ class Run(Recorded):
 
     @property
     def learns(self) -> Outcome:
-        """The outcome that the run learns."""
+        """The outcome that the run learns to predict."""
         return outcome_of(self.schema)
 
     @property
@@ -451,7 +451,7 @@ class WorkerTime(models.Model):
 
 
 class Verification(models.Model):
-    """Outcome of the last verification of a study or of the installation, nightly or by ``verify_ledger``.
+    """Outcome of the last verification of a study or the installation, by the nightly task or ``verify_ledger``.
 
     ``found`` contains details and numbers that only auditors and people who handle consents may see.
     """

@@ -76,7 +76,7 @@ def _guarded(run_id: str | UUID) -> Iterator[None]:
 
 
 def run_advance(run_id: str | UUID) -> bool:
-    """Advance a run until it ends, waits for teachers or another run, or yields to other work.
+    """Advance a run until it ends, has to wait, or yields to other work.
 
     Returns:
         Whether it advanced.
@@ -110,7 +110,7 @@ def run_advance(run_id: str | UUID) -> bool:
 
 
 def _standing(run_id: str | UUID) -> tuple[Any, ...] | None:
-    """Return a run's progress so far."""
+    """Return values that change whenever a run advances."""
     return Run.objects.filter(pk=run_id).values_list("status", "started_at", "position", "prepared").first()
 
 
@@ -155,10 +155,10 @@ _WORK: dict[str, Callable[[Any], bool]] = {
 
 
 def task_do(task: str, pk: str) -> None:
-    """Do the work that a message refers to, or other work that is due before it.
+    """Do the work that a message refers to, or more urgent work that is waiting.
 
-    In the latter case the message is sent again, so that every piece of waiting work has a message. The message for the
-    work that was done instead will then find nothing to do.
+    In the second case, the message is sent again so that its work is not forgotten. The message for the more urgent
+    work will find that there is nothing left to do.
     """
     named = work_item_of(task, pk)
     if named is None:
@@ -177,7 +177,7 @@ def task_do(task: str, pk: str) -> None:
 
 
 def runs_sweep() -> list[str]:
-    """Queue every run that no live worker is working on, and return their ids; clean up after ended runs."""
+    """Queue every run that no live worker is working on, and clean up after ended runs; return the queued runs' ids."""
     alive = stale_before()
     busy = Run.objects.filter(
         Q(chunks__heartbeat__gte=alive, chunks__state="running")

@@ -60,7 +60,7 @@ def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, 
     Raises:
         PlanError: the run cannot be carried out.
         ValidationError: the run cannot be carried out, less than the share is free, the draft was changed, or
-            ``acting_user`` proposed it, so another person must approve it.
+            ``acting_user`` proposed it and therefore must not approve it.
     """
     share_check(share)
     with transaction.atomic():
@@ -95,7 +95,7 @@ def run_plan(run: Run) -> bool:
     This can be repeated after a crash, because nothing changes before the final transaction.
     """
     try:
-        with translation.override("en"):  # pages translate stored messages
+        with translation.override("en"):  # store messages in English, because pages translate them
             return _plan(run, run.share)
     except (PlanError, ValidationError) as error:
         reason = " ".join(error.messages) if isinstance(error, ValidationError) else message_of(error)
@@ -109,7 +109,7 @@ def _plan(run: Run, share: float) -> bool:
         study_open_check(study_lock(run.study_id))
         held = _locked(run.pk)
         if (held.status, held.approved_at) != (Run.Status.PLANNING, run.approved_at):
-            return held.status == Run.Status.PLANNING  # withdrawn and perhaps approved again in the meantime
+            return held.status == Run.Status.PLANNING  # if approved again
         approver = held.approved_by
         if approver is None or not approver.has_perm("training.approve_run", held.study):
             raise PlanError(_NO_LONGER)
@@ -189,7 +189,7 @@ def _locked(pk: str | UUID) -> Run:
 
 
 def _ended_check(run: Run) -> None:
-    """Refuse decisions about a run that ended without being carried out."""
+    """Raise ValidationError for a decision about a run that ended without being carried out."""
     if run.status == Run.Status.CANCELLED:
         raise ValidationError(_("This run was cancelled. Propose it again."), code=STATE)
     if run.status == Run.Status.FAILED:

@@ -1,4 +1,4 @@
-"""Cards: information for users of a student or a table."""
+"""Cards, which inform users of a model or a table about it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -136,8 +136,8 @@ def card(
 def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray | None) -> dict[str, Any] | None:
     """Return the card's section on shares of the classes among the people and among labelled public points.
 
-    ``differing`` lists the classes whose shares differ by more than noise and chance explain; ``said`` is a sentence
-    about them. The result is None if the releases contain no shares.
+    ``differing`` lists the classes whose shares differ by more than noise and chance explain, and ``said`` is a
+    sentence about these. The result is None if the releases contain no shares.
     """
     if shares is None:
         return None
@@ -170,12 +170,12 @@ def card_digest(document: dict[str, Any]) -> str:
 
 
 def result_card(run: Run) -> dict[str, Any]:
-    """Return the card of a run's table, with its people and its promise."""
+    """Return the card of a run's table, with the people responsible and the promise."""
     return _about(run)
 
 
 def _about(run: Run) -> dict[str, Any]:
-    """Return the section common to all cards: the origin, the people responsible, and how the promise is kept."""
+    """Return the section that all cards have: the origin, the people responsible, and how the promise is kept."""
     return {
         "study": run.study.title,
         "purpose": run.study.purpose,

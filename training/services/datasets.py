@@ -1,4 +1,4 @@
-"""Dataset imports, which either succeed completely or change nothing."""
+"""Imports of datasets, which either succeed completely or change nothing."""
 
 import logging
 import uuid
@@ -115,7 +115,7 @@ def classes_seen(outcome: Outcome, labels: np.ndarray | None) -> list[int]:
 def _owners(study: Study, rows: Rows, most: int, progress: Progress) -> tuple[np.ndarray, np.ndarray]:
     """Register the people of private rows; return each row's holder, and whether the row is stored, (N,) each.
 
-    The study's lock is held. ``most``: maximum number of rows stored per holder.
+    The caller holds the study's lock. ``most`` is the maximum number of rows stored per holder.
     """
     try:
         owners = owners_register(study=study, pseudonyms=rows.holders or [], progress=progress)
@@ -146,7 +146,7 @@ def holders_count(rows: Rows) -> int:
 
 
 def _hashes(rows: Rows) -> np.ndarray:
-    """Return hashes (N,) of the rows' pseudonyms, which take less memory."""
+    """Return hashes (N,) of the rows' pseudonyms, which take less memory than the pseudonyms."""
     return np.fromiter(map(hash, rows.holders or ()), np.int64)
 
 

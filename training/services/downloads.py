@@ -48,7 +48,7 @@ def download_record(*, run: Run, what: str, digest: str = "", acting_user: Abstr
     if what != "model" and _is_recorded(run, content, acting_user):
         return
     study = study_lock(run.study_id)
-    if what != "model" and _is_recorded(run, content, acting_user):  # recorded by a simultaneous request
+    if what != "model" and _is_recorded(run, content, acting_user):  # a simultaneous request has recorded it
         return
     release_record(study=study, kind=Release.Kind.DOWNLOAD, run=run.pk, content=content, acting_user_id=acting_user.pk)
 
@@ -87,7 +87,7 @@ def _downloads(run: Run, digests: Collection[str]) -> QuerySet[Release]:
 
 
 def _digests(model: StudentModel) -> list[str]:
-    """Return digests of a version's files, including files replaced when a threshold was set."""
+    """Return the digests of a version's files, including files that were replaced when a threshold was set."""
     kinds = [Release.Kind.MODEL, Release.Kind.THRESHOLD]
     releases = Release.objects.filter(study_id=model.run.study_id, run=model.run_id, kind__in=kinds)
     earlier = releases.filter(content__digest=model.digest).values_list("content__onnx", flat=True)
@@ -123,7 +123,7 @@ def labels_arrays(run: Run) -> dict[str, np.ndarray]:
 
 
 def labels_table(run: Run) -> list[list[Any]]:
-    """Return a heading and a row for each label of ``run``.
+    """Return a table of the labels of ``run``: a header, and a row for each label.
 
     If the run releases noisy counts, there is a column for each class; if there are reinforced labels, a column marks
     them (1 or 0).
@@ -157,14 +157,14 @@ class LabelFormat:
 
 
 def labels_csv(run: Run) -> bytes:
-    """Return a CSV table with row, label, and a column for each class with noisy counts if these were released."""
+    """Return `labels_table` as CSV."""
     text = io.StringIO()
     CsvWriter(text).writerows(labels_table(run))
     return text.getvalue().encode()
 
 
 def labels_parquet(run: Run) -> bytes:
-    """Return the same table as Parquet, with rows and counts as 64-bit integers and labels as text."""
+    """Return `labels_table` as Parquet, with rows and counts as 64-bit integers and labels as text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -178,7 +178,7 @@ def labels_parquet(run: Run) -> bytes:
 
 
 def labels_npz(run: Run) -> bytes:
-    """Return NumPy arrays: all public points as encoded records, and the releases about some of them."""
+    """Return `labels_arrays` as an npz file."""
     content = io.BytesIO()
     np.savez_compressed(content, allow_pickle=False, **labels_arrays(run))
     return content.getvalue()
@@ -210,8 +210,8 @@ class ModelFile:
 
 
 def onnx_store(artifact: str, model: Model, run: Run, card: dict[str, Any]) -> tuple[str, str]:
-    """Store a model as ONNX alongside its own file; return the new file's name and its SHA-256."""
-    from learning.exports.files import onnx_file  # this loads ONNX, which only workers and a few requests need
+    """Store a model as ONNX, next to the file in its own format; return the name and SHA-256 of the new file."""
+    from learning.exports.files import onnx_file  # loads ONNX, which only workers and a few requests need
 
     name = f"{artifact}.onnx"
     encoder = encoder_of(run)
@@ -232,7 +232,7 @@ def file_native(version: StudentModel) -> ModelFile:
 
 
 def file_onnx(version: StudentModel) -> ModelFile:
-    """Return the version as ONNX; older versions get an ONNX file on the first request."""
+    """Return the version as ONNX, creating the file on the first request for an old version."""
     if not version.onnx:
         model = version_load(version)
         version.onnx, version.onnx_digest = onnx_store(version.artifact, model, version.run, version.card)

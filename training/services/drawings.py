@@ -156,7 +156,7 @@ MOST = 1_000_000_000
 def head_counts_draw(
     *, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None, follows: int | None = None
 ) -> list[HeadCount]:
-    """Count the holders of each promise with Gaussian noise, and charge everyone who is counted.
+    """Draw head counts: count the holders of each promise with Gaussian noise, and charge everyone who is counted.
 
     Each holder is in one cell, so the charge is 1/σ², at most a hundredth of the smallest cap. Raises ValidationError
     if that share is not free, or if the newest counts are not those of the release ``follows``.
@@ -309,7 +309,7 @@ def _question(study: Study) -> HeadCountQuestion:
 
 
 def _counted(form: ConsentForm, holders: np.ndarray) -> np.ndarray:
-    """Return whether each question's first answer was right, then whether it was wrong, (2·questions, H)."""
+    """Return whether each first answer was right, for all questions, then whether it was wrong, (2·questions, H)."""
     answered, right = np.zeros(len(holders), dtype=np.int64), np.zeros(len(holders), dtype=np.int64)
     rows = CheckAnswers.objects.filter(form=form, counted=False, answered__gt=0)
     for holder, mask, right_mask in rows.values_list("holder_id", "answered", "right").iterator(chunk_size=5000):
@@ -335,8 +335,8 @@ def understanding_of(counts: dict, sigma: float) -> Understanding:
     """Return the share of right answers from one question's noisy ``counts``, with its interval by Fieller's theorem.
 
     For the true share p, right - p·(right + wrong) is noise with variance σ²·((1 - p)² + p²). The interval contains all
-    p for which this is within the quantile. These p solve a quadratic inequality, and form a finite interval if the
-    number of answers is large compared with its noise.
+    p for which this noise is within the quantile. These p solve a quadratic inequality, and form a finite interval if
+    the number of answers is large compared with its noise.
     """
     right, number = counts["right"], counts["right"] + counts["wrong"]
     spread = (_QUANTILE * sigma) ** 2

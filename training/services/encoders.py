@@ -119,8 +119,8 @@ def encoder_register(
 def encoder_withdraw(*, encoder: Encoder, reason: str, acting_user: AbstractBaseUser) -> Encoder:
     """Withdraw an encoder permanently and log this; it can no longer be chosen for runs or encode datasets.
 
-    If a run has learned from its vectors, the vectors and the file are kept for the run's models and for recomputing
-    the run. Otherwise both are deleted.
+    If a run has learned from the encoder's vectors, these and the encoder's file are kept for the run's models and for
+    recomputing the run. Otherwise they are deleted.
 
     Raises:
         ValidationError: there is no reason, or a run that has not ended uses it.
@@ -182,13 +182,13 @@ _PARTS = 10
 
 
 def encodings_begin(dataset: Dataset) -> None:
-    """Start encoding a new dataset with its study's suitable encoders; in the caller's transaction."""
+    """Start encoding a new dataset with the suitable encoders of its study, in the caller's transaction."""
     for encoder in Encoder.objects.filter(study=dataset.study_id, withdrawn_at=None):
         encoding_begin(dataset, encoder)
 
 
 def encoding_begin(dataset: Dataset, encoder: Encoder) -> None:
-    """Start encoding a dataset with an encoder if its records are suitable; in the caller's transaction."""
+    """Start encoding a dataset with an encoder if the records are suitable, in the caller's transaction."""
     if not input_from_json(encoder.takes).suits(schema_from_json(dataset.schema)):
         return
     begun = Encoding.objects.create(dataset=dataset, encoder=encoder)
@@ -196,7 +196,7 @@ def encoding_begin(dataset: Dataset, encoder: Encoder) -> None:
 
 
 def encodings_end(encoder: Encoder, *, keep: bool) -> None:
-    """Stop all encoding with a withdrawn encoder; in the caller's transaction.
+    """Stop all encoding with a withdrawn encoder, in the caller's transaction.
 
     ``keep``: whether to keep existing vectors; otherwise a worker deletes them.
     """
@@ -276,7 +276,7 @@ def _encode(encoding: Encoding, mine: Any) -> None:
                         some = places[start : start + _AT_A_TIME]
                         known |= zip((names[place] for place in some), process.encode(x[some]), strict=True)
                     mine.update(progress=part / _PARTS)
-        # All records may have been erased.
+        # There are no parts if all records have been erased.
         nothing = np.empty((0, encoding.encoder.width), np.float32)
         vectors = np.stack([known[name] for name in names]) if names else nothing
         done = {"state": Encoding.State.DONE, "progress": 1.0, "seconds": round(time.monotonic() - begun, 1)}
@@ -333,7 +333,7 @@ def _store(encoding: Encoding, before: str, arrays: dict[str, np.ndarray], end: 
 
 
 def encodings_sweep() -> None:
-    """Queue encodings whose worker died or that failed more than an hour ago."""
+    """Queue encodings whose worker has died, and those that failed more than an hour ago."""
     failed = Encoding.objects.filter(state=Encoding.State.FAILED, heartbeat__lt=timezone.now() - _AGAIN)
     failed.update(state=Encoding.State.WAITING, message="")
     send_on(Encoding.objects.filter(state=Encoding.State.WAITING), "training.tasks.encoding_work")

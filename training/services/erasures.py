@@ -104,7 +104,7 @@ def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
 
 @transaction.atomic
 def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
-    """Point rows to the new files and record the erasures; if the state has changed, do nothing and return False."""
+    """Point the datasets to the new files and record the erasures; return False if the state has changed meanwhile."""
     study = study_lock(study.pk)
     if not set(waiting) <= holders_waiting(study):
         return False
@@ -128,7 +128,8 @@ def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
         else:
             coordinates_forget(run)
     transaction.on_commit(lambda: arrays_delete(*(rest.before for rest in rests)))
-    # Keys are destroyed before the commit, so after a crash in between, erasures are still pending.
+    # Keys are destroyed before the commit. After a crash in between, the erasures are still pending and will be
+    # repeated.
     for rest in rests:
         keys_destroy(ring_of(rest.before), rest.gone)
     return True
@@ -310,7 +311,7 @@ def studies_waiting() -> list[Study]:
 
 
 def records_due_erase() -> None:
-    """Carry out requested erasures and delete records past their last day. If a study fails, continue with the rest."""
+    """Carry out requested erasures and delete records past their last day. If a study fails, continue with the next."""
     for study in studies_waiting():
         try:
             records_erase(study.pk)

@@ -90,7 +90,7 @@ class Alternative:
 
 
 def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative, ...]:
-    """Return a plan and its alternatives; empty in rehearsals and if everyone has the same promise.
+    """Return the plan itself and its alternatives; empty in rehearsals and if everyone has the same promise.
 
     If accounts end a vote, excluding the people with the strictest promise is an alternative, because they run out
     first.
@@ -165,7 +165,7 @@ def _levels(promises: list[PlannedPromise], delta: float) -> list[PlannedLevel]:
 
 
 def _gain(forecast: Forecast | None, other: Forecast | None) -> float:
-    """Return the gain in the expected share of correct answers; infinity if a forecast lacks this share."""
+    """Return by how much the expected share of correct answers exceeds that of ``other``; infinity if unknown."""
     shares = [each.value for each in (forecast, other) if each and not each.measure and each.value is not None]
     return shares[0] - shares[1] if len(shares) == 2 else math.inf
 
@@ -173,7 +173,7 @@ def _gain(forecast: Forecast | None, other: Forecast | None) -> float:
 def _planned(run: Run, share: float, promises: list[PlannedPromise]) -> MethodPlan | None:
     try:
         return method_of(run).plan(run, share, promises)
-    except PlanError:  # the plan itself is possible, but this alternative is not
+    except PlanError:  # the plan is possible even if this alternative is not
         return None
 
 
@@ -296,5 +296,5 @@ def _notes(run: Run) -> Iterator[Sentence]:
 
 
 def _is_uncertain(count: HeadCount) -> bool:
-    """Return whether the noise in a drawn count has a standard deviation of more than half of the count."""
+    """Return whether the standard deviation of the noise in a drawn count is more than half of the count."""
     return count.sigma is not None and 0 < count.count < 2 * count.sigma

@@ -155,7 +155,7 @@ def import_facts(dataset_import: DatasetImport) -> dict[str, Any]:
 
 
 def _drafting() -> Allowance:
-    """Return the resource limits for a draft made by a web server while a user waits for the page."""
+    """Return the resource limits for drafting a schema in the web server while a user waits for the page."""
     return Allowance(min(settings.READER_MEMORY, 1000), min(settings.READER_SECONDS, 20))
 
 
@@ -220,7 +220,7 @@ def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUs
 
 
 def import_drop(*, dataset_import: DatasetImport) -> None:
-    """Drop an import with everything that was uploaded; a dataset that is already stored is kept."""
+    """Drop an import with everything that was uploaded. If its dataset has been stored, the dataset is kept."""
     DatasetImport.objects.filter(pk=dataset_import.pk).delete()
     transaction.on_commit(lambda: _files_delete(dataset_import))
 
@@ -279,7 +279,7 @@ def _check(row: DatasetImport, mine: Any) -> None:
         state=State.CHECKED, rows=len(rows), faults=report.count, progress=1.0, touched_at=timezone.now()
     )
     if not changed and not DatasetImport.objects.filter(pk=row.pk).exists():
-        _files_delete(row)  # dropped in the meantime
+        _files_delete(row)  # the import was dropped in the meantime
 
 
 def _store(row: DatasetImport, mine: Any) -> None:
@@ -429,7 +429,7 @@ def _fault(fault: DataError) -> dict[str, Any]:
 
 
 def _kept(sentence: str) -> Any:
-    """Return a sentence as JSON, to be translated when it is displayed."""
+    """Return a sentence as JSON, so that it can be translated when it is displayed."""
     return sentence.to_json() if isinstance(sentence, Sentence) else sentence
 
 
@@ -443,7 +443,7 @@ def _name_check(study: Study, name: str) -> None:
 
 
 def _files_delete(dataset_import: DatasetImport) -> None:
-    """Delete the uploaded files, and files of rows to which no dataset refers."""
+    """Delete the uploaded files, and stored rows that do not belong to any dataset."""
     arrays_delete_folder(dataset_import.folder)
     artifact = f"datasets/{dataset_import.pk}.npz"
     if not Dataset.objects.filter(artifact=artifact).exists():

@@ -45,7 +45,7 @@ from training.services.downloads import downloaders, onnx_store, version_load
 logger = logging.getLogger(__name__)
 
 LEAST_LABELS = 2
-"""Minimum number of releases that a student needs."""
+"""Minimum number of releases for training a student."""
 
 _NO_LABEL = gettext_noop(
     "This run has no model: no label was released. Propose a run with more noise (a larger σ makes labels cheaper) or "
@@ -58,7 +58,7 @@ _ONE_LABEL = gettext_noop(
 
 
 def too_few_labels(labels: int) -> Sentence | None:
-    """Return the reason why no student can learn from this many released labels; None if a student can."""
+    """Return why no student can learn from so few released labels; None if there are enough."""
     return None if labels >= LEAST_LABELS else Sentence(_ONE_LABEL if labels else _NO_LABEL)
 
 
@@ -131,7 +131,7 @@ def registered_models(models: QuerySet[StudentModel]) -> QuerySet[StudentModel]:
 
 @transaction.atomic
 def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> StudentModel:
-    """Move the published model of a run to a stage and log this. Setting its current stage has no effect.
+    """Set the stage of a run's published model and log this. Setting the current stage has no effect.
 
     Raises:
         ValidationError: there is no published model, it was withdrawn, or the stage may not follow the current one.
@@ -274,13 +274,13 @@ def withdrawal_record(
     content: dict[str, Any],
     acting_user: AbstractBaseUser | None,
 ) -> None:
-    """Mark a run's result as withdrawn permanently; if the run asked people, also record this in the register.
+    """Permanently mark a run's result as withdrawn; if the run asked people, record this in the register as well.
 
     Args:
         study: the run's study, locked.
         reason: the reason, shown to people who downloaded or request the result.
         unexplained: the error message if there is no reason.
-        content: content of the register entry in addition to digest and reason.
+        content: content of the register entry besides digest and reason.
         acting_user: the user who withdraws it; None if the run's hub has done so.
 
     Raises:
@@ -290,7 +290,7 @@ def withdrawal_record(
         raise ValidationError({"reason": unexplained})
     target.withdrawn_at, target.withdrawal_reason = timezone.now(), reason.strip()
     target.save(update_fields=["withdrawn_at", "withdrawal_reason"])
-    # A restored backup may lack the withdrawal, which is then repeated from this row.
+    # If a restored backup lacks the withdrawal, it is repeated on the basis of this record.
     disposal_record(
         study=study,
         kind=Disposal.Kind.RESULT,

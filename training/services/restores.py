@@ -99,7 +99,7 @@ def restore_settle(
 
 
 def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
-    """Refuse to unlock a study if its database lacks acts of people that the journal contains."""
+    """Raise ValidationError if a study's database lacks acts of people that the journal contains."""
     if (not lost.is_complete or is_distrusted(study)) and not entered:
         why = _("The journal does not contain everything that people decided since the backup.")
         if is_distrusted(study):

@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class TrainedStudent:
-    """A trained student, with the data to store once its version has a number."""
+    """Trained student, with the data to store once its version has a number."""
 
     recipe: StudentRecipe
     chosen: Candidate
@@ -286,11 +286,11 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, re
 
 @transaction.atomic
 def student_withdraw(*, run: Run, version: int, reason: str, acting_user: AbstractBaseUser | None) -> StudentModel:
-    """Withdraw a version of a run's student permanently and log this. Downloads and predictions end.
+    """Withdraw a version of a run's student permanently and log this. It can no longer be downloaded or used.
 
-    Earlier releases remain. People who downloaded the model or asked it for predictions are notified by email. The
-    version's file is kept for checks of the register; withdrawing again has no effect. ``acting_user`` is None if the
-    run's hub has withdrawn it.
+    People who downloaded the model or asked it for predictions are notified by email. The version's file is kept so
+    that the register can be verified. Withdrawing again has no effect. ``acting_user`` is None if the run's hub has
+    withdrawn it.
 
     Raises:
         ValidationError: the version does not exist, or there is no reason.
@@ -321,7 +321,7 @@ def _as_learned(run: Run, rows: np.ndarray) -> np.ndarray:
 
 
 def student_predict(student: StudentModel, rows: list) -> dict:
-    """Return a student's predictions for raw ``rows`` in the form of the dataset's schema. Raises DataError."""
+    """Return a student's predictions for raw ``rows``, which follow the dataset's schema. Raises DataError."""
     if not rows:
         raise DataError("There are no rows.", "Add at least one row.")
     schema: Schema = schema_from_json(student.run.schema)
@@ -359,7 +359,7 @@ def student_ask(
         student_learner: One of `STUDENTS`.
         student_parameters: The student's parameters; missing ones get their defaults.
         acting_user: The user who requests it; None for an administrator at the command line.
-        by_worker: Whether to queue the training for a worker; otherwise the caller must call `student_learn`.
+        by_worker: Whether to queue the training for a worker; if not, the caller must call `student_learn`.
 
     Raises:
         ValidationError: Errors by field if the student cannot be trained.

@@ -16,7 +16,7 @@ from accounting.privacy.papers.curves import CLOSED_FORM_ERROR, IndexArray, dive
 _RELATIVE_ERROR = 1e-12  # bound on the error from truncation and discretisation in any probability
 
 _BATCH_VALUES = 1 << 18  # numbers in the largest temporary array (2 MiB)
-_LARGEST_REACH = 2000.0  # range of a query, in units of the noise
+_LARGEST_REACH = 2000.0  # largest range of a query that is integrated, in units of the noise
 _LARGEST_RATIO = 600.0  # logarithm of the factor by which a moved vote may change a node
 
 _TOLERANCE = 1e-9  # rounding error of sums of weights

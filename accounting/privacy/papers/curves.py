@@ -41,7 +41,8 @@ Conversion = Literal["improved", "classic"]
 
 BoolArray = NDArray[np.bool_]
 
-#: Share of ε that is never spent, so that adding the same costs in another order cannot exceed the budget.
+#: Share of ε that is never spent, so that rounding cannot exceed the budget if the same costs are added in another
+#: order.
 BUDGET_RESERVE = 1e-9
 
 _BATCH_VALUES = 1 << 20  # numbers held at once (8 MiB per temporary array)

@@ -6,4 +6,4 @@ from common.databases import JournalMixin
 
 
 class DatabaseWrapper(JournalMixin, base.DatabaseWrapper):
-    """Django's backend for SQLite, extended by the journal."""
+    """Django's backend for SQLite, which also writes the journal."""

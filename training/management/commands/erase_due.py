@@ -1,4 +1,4 @@
-"""Erase the records of everyone who requested it, and all private records of studies whose retention period is over.
+"""Erase the records of people who requested this, and all private records of studies whose retention period is over.
 
 Workers do this every quarter of an hour; this command does it immediately or, with --dry-run, shows what is due.
 """

@@ -1,7 +1,7 @@
 """Import tables (CSV, Excel, Parquet, SPSS, Stata, SAS, ARFF) or images (zip, npz, mat, idx) into a study's dataset.
 
-If there are errors, all are reported with file, row and column, and nothing is imported. Unknown pseudonyms become
-holders.
+If there are errors, they are all reported with file, row and column, and nothing is imported. For each unknown
+pseudonym a holder is created.
 """
 
 from argparse import ArgumentParser
@@ -138,7 +138,7 @@ class Command(BaseCommand):
             )
 
     def _report_left_out_rows(self, rows: Rows) -> int:
-        """Print people who have more rows than are stored per person; return the number of rows that are not stored."""
+        """List people with more rows than are stored per person; return the number of rows that will not be stored."""
         most, beyond = settings.MOST_RECORDS, holders_over_limit(rows)
         for pseudonym, number in sorted(beyond.items()):
             self.stdout.write(f"“{pseudonym}” has {number:,} rows; only the first {most:,} are stored.")

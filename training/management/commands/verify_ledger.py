@@ -1,4 +1,4 @@
-"""Verify hash chains, accounts and shares of one or all studies, and that releases match their charges.
+"""Verify the hash chains, accounts and shares of one study or all, and that releases match their charges.
 
 The exit status is 1 if there are faults. Keep the printed hashes outside the database: a later call with --noted proves
 that the chains have only grown since.
