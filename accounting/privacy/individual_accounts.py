@@ -1,7 +1,7 @@
 """One account per holder in Gaussian differential privacy: its cap, and the filter that enforces the cap.
 
 Charges are added as pairs (high, low) of doubles that represent the real number high + low, where low is the rounding
-error of high. Dekker, "A floating-point technique for extending the available precision" (1971); Knuth, "The Art of
+error of high. See Dekker, "A floating-point technique for extending the available precision" (1971); Knuth, "The Art of
 Computer Programming", volume 2, section 4.2.2.
 """
 

@@ -134,7 +134,7 @@ COMMON = (
 
 
 def joint_check(run: Run) -> None:
-    """Check that the hub or the site, whichever this is, can sign a joint run.
+    """Check that this hub or site can sign a joint run.
 
     Raises:
         ValidationError: At a site, if the consent form in force does not describe the alliance or the site has left it;

@@ -293,7 +293,7 @@ def _ended_report(why: str) -> dict[str, Any]:
 
 
 def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Collection[str]) -> bool:
-    """Store proposals that this site has not accepted or declined, which is checked again after the hub's response."""
+    """Store the hub's proposals, except those that this site has accepted or declined in the meantime."""
     with transaction.atomic():
         held = Alliance.objects.select_for_update().get(pk=alliance.pk)
         known = set(known) | {_key(joint) for joint in _signed(held)}

@@ -179,8 +179,7 @@ class Asking:
         part = batch_part(question, opened_round)
         release = question.release(part, state_before(question, opened_round, index), answers, noise)
         charges = charges_of_answers(people, answers, release.classes or release.charges)
-        # With several shards, it is possible that only the beginning of a part is released. The charge is limited to
-        # that.
+        # With several shards, it is possible that only the beginning of a part is released and charged.
         bounds = release.charges or question.bounds(slice(part.start, part.start + release.size))
         released = released_of(run, question, release, bounds)
         batch_commit(

@@ -382,7 +382,7 @@ def question_load(opened_round: Round) -> VotesQuestion:
     return _question(opened_round.pk, opened_round.artifact)
 
 
-# A round's file never changes without a new name.
+# A changed round file would have a new name.
 @lru_cache(maxsize=2)
 def _question(round_id: int, artifact: str) -> VotesQuestion:
     opened_round = Round.objects.select_related("run__public_dataset").get(pk=round_id)

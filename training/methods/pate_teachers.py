@@ -243,7 +243,7 @@ def public_graph(public: Dataset) -> PublicGraph:
     return _graph(public.pk, public.artifact)
 
 
-# A dataset's file never changes without a new name.
+# A changed dataset file would have a new name.
 @lru_cache(maxsize=2)
 def _graph(public_id: int, _artifact: str) -> PublicGraph:
     space = space_first(Dataset.objects.get(pk=public_id), HolderChoices())

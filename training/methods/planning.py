@@ -34,7 +34,7 @@ def with_majority(plan: Planned, run: Run) -> Planned:
     return replace(plan, forecasts=forecasts)
 
 
-@lru_cache(maxsize=64)  # a dataset's file never changes without a new name
+@lru_cache(maxsize=64)  # a changed dataset file would have a new name
 def _majority(artifact: str) -> float | None:
     classes = arrays_load(artifact, "y")["y"]
     return published_accuracy(int(np.bincount(classes).max()), len(classes)) if len(classes) else None
@@ -182,7 +182,7 @@ def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: t
 def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) -> None:
     """Report an error if a run's encoder does not exist, or if its public datasets are not encoded.
 
-    Whether private records are encoded is not checked, because this may depend on a single record; the run waits.
+    This is not checked for private records, because it may depend on a single record. The run waits for these.
     """
     if run.alliance_id:
         # The last bits of vectors differ between machines, and the sites' questions would therefore differ.

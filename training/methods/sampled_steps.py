@@ -408,7 +408,7 @@ def question_load(opened_round: Round) -> SampledQuestion:
     return _question(opened_round.artifact, json.dumps(plan["rounds"][opened_round.index]["plan"]), caps)
 
 
-# A round's file never changes without a new name.
+# A changed round file would have a new name.
 @lru_cache(maxsize=2)
 def _question(artifact: str, document: str, caps: tuple[float, ...]) -> SampledQuestion:
     return SampledQuestion.from_arrays(arrays_load(artifact), json.loads(document), np.array(caps))

@@ -463,7 +463,7 @@ def question_load(opened_round: Round) -> StepsQuestion:
     return _question(opened_round.artifact, json.dumps(plan["rounds"][opened_round.index]["plan"]), index, caps)
 
 
-# A round's file never changes without a new name.
+# A changed round file would have a new name.
 @lru_cache(maxsize=2)
 def _question(artifact: str, document: str, index: int, caps: tuple[float, ...]) -> StepsQuestion:
     plan = StepsPlan.from_json(json.loads(document))
@@ -615,7 +615,7 @@ def gradient_curves(run: Run) -> dict[str, list[float]]:
     return {SIZE: sizes, NOISE: noises}
 
 
-# Cached because a page requests this every other second. A chunk's file never changes without a new name.
+# Cached because a page requests this every other second. A changed file would have a new name.
 @lru_cache(maxsize=4096)
 def _norms(artifact: str) -> tuple[list[float], int]:
     """Return the norms of a chunk's sums, in units of the clipping norm, and the number of values in each sum."""

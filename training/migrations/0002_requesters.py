@@ -1,4 +1,4 @@
-"""Rename the fields for who requested something, when, and whether operators were notified of a silent site."""
+"""Rename fields: who requested something and when, and whether operators were notified of a silent site."""
 
 from django.db import migrations
 

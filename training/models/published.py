@@ -26,7 +26,7 @@ class Published(models.Model):
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether it can no longer be downloaded."""
+        """Whether it was withdrawn and can therefore no longer be downloaded."""
         return self.withdrawn_at is not None
 
 
