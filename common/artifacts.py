@@ -60,7 +60,7 @@ class ArraysFile(File):
 
 
 class _Written:
-    """Write-only stream, not seekable, that keeps the latest output of a writer."""
+    """Write-only stream without seeking that keeps the latest output of a writer."""
 
     def __init__(self) -> None:
         self._content = bytearray()

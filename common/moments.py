@@ -1,4 +1,4 @@
-"""Formatting of times in the reader's time zone and language, with the zone's name."""
+"""Formatting of times in the reader's language and time zone, with the zone's name."""
 
 from datetime import datetime
 

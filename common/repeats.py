@@ -1,4 +1,4 @@
-"""Handling of requests exactly once, no matter how often they are sent.
+"""Idempotent handling of requests: each takes effect once, no matter how often it is sent.
 
 The first request with a one-time key is handled in the same transaction that stores its row, so either both take effect
 or neither does. A later or simultaneous request waits for that transaction and gets the same response.

@@ -1,9 +1,9 @@
 """Transparency logs: Merkle trees (RFC 6962, RFC 9162), and signed notes and checkpoints (C2SP), without Django.
 
-Each moment at which rows are logged has a separate tree with 2^48 leaves and a separate random key. A keyed hash of a
-row's name gives its place in the tree and the nonce that hides its content. A subtree without rows has a keyed hash
-instead of a root. Roots and proofs of inclusion therefore look the same for ten rows and for ten million: a proof has
-48 hashes, only the key shows which of them represent rows, and no two moments share a hash.
+The state at each moment has a separate tree with 2^48 leaves and a separate random key. A keyed hash of a row's name
+gives its place in the tree and the nonce that hides its content. A subtree without rows has a keyed hash instead of a
+root. Roots and proofs of inclusion therefore look the same for ten rows and for ten million: a proof has 48 hashes,
+only the key shows which of them represent rows, and no two moments share a hash.
 """
 
 import base64

@@ -131,7 +131,7 @@ def _key() -> dict[str, str]:
 
 
 class _Retries:
-    """Policy that decides whether to send a request again, and waits before that."""
+    """Retry policy, which decides whether to send a request again and waits before doing so."""
 
     def __init__(self, is_repeatable: bool) -> None:
         self._is_repeatable, self._tried = is_repeatable, 1

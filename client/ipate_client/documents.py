@@ -56,7 +56,7 @@ class Study(Proposals):
 
     @property
     def site(self) -> Site:
-        """The site from where this was fetched. Raises ValueError if there is none."""
+        """The site that this object was fetched from. Raises ValueError if there is none."""
         return _site(self.connection)
 
     def budget(self) -> pd.DataFrame:
@@ -175,7 +175,7 @@ class Run:
 
     @property
     def site(self) -> Site:
-        """The site from where this was fetched. Raises ValueError if there is none."""
+        """The site that this object was fetched from. Raises ValueError if there is none."""
         return _site(self.connection)
 
     @cached_property

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def pandas() -> Any:
-    """Return the module pandas. Raises ImportError that names the package to install."""
+    """Return the module pandas. Raises ImportError with the name of the package to install."""
     try:
         import pandas as pd
     except ImportError:
