@@ -160,6 +160,7 @@ def private_copy(name: str, called: str) -> Iterator[Path]:
 
     Args:
         name: Name in private storage.
+        called: Name of the copy.
     """
     with scratch_folder() as folder:
         path = folder / (Path(called).name or "file")
