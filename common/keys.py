@@ -23,13 +23,13 @@ class Purpose(StrEnum):
     """Purpose of a key; settings are named after it."""
 
     SESSIONS = "SECRET"
-    """Sessions, forms, links in emails, limits on attempts."""
+    """For sessions, forms, links in emails, and limits on attempts."""
     SIGNING = "SIGNING"
-    """Documents that others verify, ends of chains, numbers of receipts, digests of sealed changes."""
+    """For documents that others verify, ends of chains, numbers of receipts, and digests of sealed changes."""
     FACTORS = "FACTOR"
-    """Second factors, and secrets of webhooks."""
+    """For second factors and secrets of webhooks."""
     RECORDS = "RECORDS"
-    """Records, files in private storage, decisions in the journal."""
+    """For records, files in private storage, and decisions in the journal."""
 
 
 def keys_of(purpose: Purpose) -> list[str]:

@@ -1,4 +1,4 @@
-"""The release register and the shares, as chains, and the tables derived from them."""
+"""Create the chained tables of releases and shares, and the tables derived from them."""
 
 from django.conf import settings
 from django.db import migrations, models

@@ -81,9 +81,7 @@ class JointAsking(Asking, ABC):
         """Return whether the current batch of a run can continue now."""
 
     def is_agreed(self, run: Run) -> bool:
-        """Return whether all sites have approved; if not, name the missing ones in the run's message. May raise
-        RunError.
-        """
+        """Return whether all sites have approved; name any missing ones in the run's message. May raise RunError."""
         _in_force_check(run)
         if missing := run.joint.missing:
             message_set(run, Sentence(_APPROVALS, sites=", ".join(missing)))

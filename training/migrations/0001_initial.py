@@ -9,7 +9,7 @@ from django.db.models import CASCADE, PROTECT, SET_NULL, F, Q
 from common.migrations._parts import CHAINED, ID, actor, check, foreign, moment, unique
 
 USER = settings.AUTH_USER_MODEL
-#: Work that one worker does at a time.
+#: Columns of rows that represent work for one worker at a time.
 PART = (
     ("state", models.CharField(default="pending", max_length=10)),
     ("artifact", models.CharField(blank=True, max_length=200)),
