@@ -79,7 +79,7 @@ def test_a_receipt_is_found_by_what_is_read_out_and_tells_no_choice(study: Study
     heard = [receipt_code(number), receipt_code(number).lower().replace("-", " "), number]
     for who, number in product(("olga", "auditor"), heard):
         page = text(as_(who).post(CHECK, {"number": number}))
-        assert "The decision is recorded P-1," in page and "It is this person's latest decision." in page
+        assert "The decision is recorded P-1," in page and "This is the person's latest decision." in page
         assert "The record has not been changed." in page
         assert "given" not in page and not re.search(r"\b(low|average|high) protection", page.lower())
     assert not LevelAccess.objects.exists()
