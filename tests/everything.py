@@ -46,7 +46,7 @@ from training.services.students import student_ask, student_learn
 #: Half of every cap pays for all points.
 RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
 
-#: Choices of another version of a student.
+#: Choices for another version of a student.
 BOOSTED = {"student_learner": "boosting", "student_parameters": {"iterations": 2, "leaf": 1}}
 
 #: Reasons why the tour does not open some addresses, by names of addresses, separated by spaces.
@@ -79,7 +79,7 @@ _NAMES_OF_NO_PAGES = " ".join(NO_PAGES.values()).split()
 
 
 def addresses(patterns: list[URLPattern | URLResolver], namespace: str = "") -> Iterator[str]:
-    """Yield the name of each address of the site, except API addresses for what does not exist."""
+    """Yield the name of each address of the site, except API addresses of objects that do not exist."""
     for pattern in (each for each in patterns if getattr(each, "callback", None) is not outside):
         if isinstance(pattern, URLResolver):
             inner = f"{namespace}{pattern.namespace}:" if pattern.namespace else namespace

@@ -43,7 +43,7 @@ def encode_here(monkeypatch: pytest.MonkeyPatch) -> None:
         try:
             found = np.stack([self.encode_one(record) for record in block[:, None]])
             return np.where(np.isfinite(found).all(axis=1, keepdims=True), found, np.float32(0))
-        except Exception:  # as if the process ended because of a record
+        except Exception:  # as if the process died on a record
             return None
 
     monkeypatch.setattr(EncoderProcess, "_start", start)

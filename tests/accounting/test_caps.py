@@ -29,7 +29,7 @@ def test_a_cap_keeps_the_promise_after_what_the_sampler_and_sampled_runs_take(de
 
 def test_the_slack_of_a_run_is_a_thousandth_of_delta() -> None:
     assert (slack_of(1e-5), SLACKS) == (pytest.approx(1e-8), 10)
-    assert [slack_of(delta) for delta in (1e-9, 2e-9)] == [0, 0], "1e-9 has to be left for the promise"
+    assert [slack_of(delta) for delta in (1e-9, 2e-9)] == [0, 0], "1e-9 has to remain for the promise"
     assert slack_of(3e-9) > 0
 
 

@@ -249,11 +249,11 @@ def test_linking_an_account_late_limits_further_charges(settings: Any, hanna: Us
     for study in (one, two):
         run_ask(run_start(study, share=0.6, **LOUD))
     before = [spent(one), spent(two)]
-    assert sum(before) > settings.PERSON_CEILING, "they counted as two people then"
+    assert sum(before) > settings.PERSON_CEILING, "they still counted as two people"
     services.holder_link(holder=first(two), user=hanna)
     for study in (one, two):
         run_ask(run_start(study, share=0.4, **LOUD))
-        assert list(study_faults(study)) == [], "it was not known then"
+        assert list(study_faults(study)) == [], "it was unknown at the time"
     assert [spent(one), spent(two)] == before
 
 
@@ -383,7 +383,7 @@ def test_a_ceiling_is_on_by_default_and_is_a_number_above_0_or_none(settings, mo
 
 
 def test_the_default_ceiling_admits_three_studies_with_ordinary_promises(hanna: User) -> None:
-    """All of ε = 3 was opened in the two others."""
+    """The two other studies have opened all of ε = 3."""
     cap = float(caps_of(3.0, 1e-5))
     for slug in ("one", "two", "three"):
         study = study_with_table(slug, levels="L", holders=6, delta=1e-5)

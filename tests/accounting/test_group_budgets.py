@@ -57,7 +57,7 @@ class History:
         self.decide("anew")
 
     def count(self) -> None:
-        """Count heads, which charges everybody the same."""
+        """Count heads, with the same charge for everybody."""
         subject, snapshot = uuid4(), consent_snapshot(self.study)
         caps = caps_of(snapshot.epsilons, self.study.delta)
         share_grant(study=self.study, subject=subject, purpose="head counts", share=0.01, acting_user=None)

@@ -388,7 +388,7 @@ class Installation:
             for holder in study.holders.all() if study.expired_at is None else ():
                 person = self.people[study.slug, holder.pseudonym]
                 stands = account_balances(study, np.array([holder.pk]))[0]
-                assert person.is_lost or stands >= person.spent * (1 - 1e-9), f"{holder}'s account lies below the truth"
+                assert person.is_lost or stands >= person.spent * (1 - 1e-9), f"{holder}'s account is below the truth"
                 assert holder.pk in waiting or not person.is_erased, (
                     f"the erasure that {holder} asked for was forgotten"
                 )

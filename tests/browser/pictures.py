@@ -95,7 +95,7 @@ def shoot(visit: Callable[..., Site]) -> Callable[..., None]:
         site.open(path)
         if before:
             before(site)
-        enlarge(site, percent)  # the next page would forget it
+        enlarge(site, percent)  # the next page would discard it
         site.page.wait_for_load_state("networkidle")
         picture_save(name, site.page, site.page.locator(part).first)
 

@@ -46,7 +46,7 @@ def test_a_claim_excludes_others_and_is_given_back_even_when_the_work_fails(run:
         assert run_is_claimed(run)
         with lease(Run, run.pk) as second:
             assert second is None
-        assert Run.objects.get(pk=run.pk).claimed_by == token, "the second did not take the first's away"
+        assert Run.objects.get(pk=run.pk).claimed_by == token, "the second claim did not remove the first"
     assert Run.objects.get(pk=run.pk).claimed_by == ""
     with pytest.raises(ZeroDivisionError), lease(Run, run.pk):
         raise ZeroDivisionError

@@ -47,7 +47,7 @@ def test_a_commit_that_fails_after_its_journal_entry_locks_nothing(
         patched.setattr(own, "_commit", fail, raising=False)
         give(holder, Level.LOW)
     assert ConsentEvent.objects.count() == 1
-    assert journal_read(holder.study_id)["pending"]["heads"][EVENTS][0] == 2, "it was noted before the commit"
+    assert journal_read(holder.study_id)["pending"]["heads"][EVENTS][0] == 2, "it was written before the commit"
     assert missing_rows(holder.study) == {}
     later = give(holder, Level.AVERAGE)
     assert later.sequence == first.sequence + 1
@@ -114,7 +114,7 @@ def test_decisions_in_every_backup_are_removed_from_the_journal(holder: DataHold
     path.write_text(path.read_text() + '\n{"at": "2026-01-0')
     consent_withdraw(holder=holder, acting_user=None)
     kinds = [act["kind"] for act in acts_read(holder.study_id)]
-    assert kinds == ["given", "withdrawn", "asked"], "a line that a crash has cut off hides no other"
+    assert kinds == ["given", "withdrawn", "asked"], "a line truncated by a crash hides no other"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:1]))
     acts_forget(holder.study_id, timedelta(0))
     assert list(acts_read(holder.study_id)) == []

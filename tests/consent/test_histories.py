@@ -172,7 +172,7 @@ class History:
             proposal = services.consent_form_correct(study=self.study, acting_user=user_create("olga"), texts=text)
         except ValidationError:
             until = self.naive.forms[-1][2]
-            assert until is not None and until <= self.clock.now(), "whoever could object is there"
+            assert until is not None and until <= self.clock.now(), "somebody who could object exists"
             return
         self.announced.append((proposal.objection_until, form.version))
 

@@ -95,7 +95,7 @@ def test_an_answer_from_an_outdated_tab_accepts_no_changed_promise(high: DataHol
     assert send(browser, high, "decide", "KEEP", promise="1.0").status_code == 422
     assert send(browser, high, "decide", "LOW", promise="1.0", weaker="on").status_code == 422
     assert epsilon_of(high) == 2
-    assert send(browser, high, "decide", "NONE", promise="1.0").status_code == 302, "leaving needs no promise"
+    assert send(browser, high, "decide", "NONE", promise="1.0").status_code == 302, "withdrawing needs no promise"
 
 
 def test_mails_say_what_every_level_meant_before(high: DataHolder, hanna: User) -> None:

@@ -298,7 +298,7 @@ def test_a_superuser_assigns_roles_only_where_nobody_could_confirm() -> None:
     assert "Give up your role" in page.text
     rehearsal = rehearsal_with_table("dry")
     alone = appoint(rehearsal, "new", "operator", user_create("olga"))
-    assert roles_of(alone) == {"operator"}, "a rehearsal promises nothing to watch over"
+    assert roles_of(alone) == {"operator"}, "a rehearsal makes no promises to supervise"
 
 
 @pytest.mark.parametrize("kind", ["changed", "closed", "no_superuser"])
@@ -511,6 +511,6 @@ def test_no_page_links_from_a_holder_to_their_choice(admin: Client, holder: Data
     for name in pages:
         assert len(admin.get(pages[name], {"study__id__exact": holder.study_id}).context["cl"].queryset) == 1
     page = admin.get(reverse("admin:consent_dataholder_delete", args=[holder.pk]))
-    assert page.status_code == 403, "the question names what would be lost"
+    assert page.status_code == 403, "the question names what would be deleted"
     chosen = {"action": "delete_selected", "_selected_action": [holder.pk]}
     assert "high" not in admin.post(pages["dataholder"], chosen, follow=True).text.lower()

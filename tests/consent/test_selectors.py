@@ -29,7 +29,7 @@ def test_a_new_policy_never_weakens_an_old_promise(clock, study, give) -> None:
     since = clock.now()
     assert selectors.epsilons_since(study, since)["HIGH"] == np.inf
     factories.policy_approve(study, 2, 3, 4)
-    assert (epsilon_of(first), epsilon_of(second)) == (1, 2), "a larger ε waits for a new consent"
+    assert (epsilon_of(first), epsilon_of(second)) == (1, 2), "a larger ε takes effect only with a new consent"
     give(first, "HIGH")
     assert epsilon_of(first) == 2
     factories.policy_approve(study, 0.5, 1, 1.5)
@@ -180,7 +180,7 @@ def test_a_snapshot_is_read_again_only_after_a_change(db: None, give: Decide, mo
     with CaptureQueriesContext(connection) as queries:
         again = selectors.consent_snapshot(study)
     assert (again.holders.tolist(), again.sequence) == (first.holders.tolist(), first.sequence)
-    assert not [each for each in queries if '"level"' in each["sql"]], "no decision is read again"
+    assert not [each for each in queries if '"level"' in each["sql"]], "no decision is read a second time"
     services.consent_withdraw(holder=holders[0], acting_user=None)
     assert selectors.consent_snapshot(study).holders.tolist() == [holders[1].pk]
     with transaction.atomic():

@@ -131,7 +131,7 @@ def test_webhooks_receive_the_states_of_runs_and_each_limit_of_a_share_once(rece
     assert "A reason for staff." not in json.dumps(sent)
     used = [group for each in sent if each["event"] == "share.used" for group in each["groups"]]
     shares = [(group["group"], group["share"]) for group in used]
-    assert shares, "a run that used up its share has crossed every limit"
+    assert shares, "a run that used all of its share has passed every limit"
     assert len(shares) == len(set(shares)) and 1.0 in {share for _group, share in shares}
     assert {group for group, _share in shares} <= {group["name"] for group in run.plan["groups"]}
 
@@ -180,7 +180,7 @@ def test_failed_deliveries_are_repeated_until_they_arrive_or_are_dropped(study, 
 
 def test_an_unavailable_receiver_delays_no_other(study: Study, receiver: Receiver) -> None:
     new = made(study, receiver.url)
-    with socket.socket() as deaf:  # it has the port, and does not listen
+    with socket.socket() as deaf:  # it occupies the port, but does not listen
         deaf.bind(("127.0.0.1", 0))
         gone = made(study, f"https://localhost:{deaf.getsockname()[1]}/")
         for each in (gone, new):

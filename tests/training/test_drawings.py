@@ -79,7 +79,7 @@ def test_counts_are_the_true_ones_and_gaussian_noise() -> None:
     study = study_of_many(240)
     sigma = drawing_plan(study).sigma
     drawn = np.array([[count.count for count in draw(study, seed)] for seed in range(30)])
-    assert sigma < 80 / 6, "so that no count is cut off at 0"
+    assert sigma < 80 / 6, "so that no count is truncated at 0"
     deviations = (drawn - 80).ravel() / sigma
     assert kstest(deviations, norm.cdf).pvalue > 0.001
 

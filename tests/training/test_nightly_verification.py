@@ -37,7 +37,7 @@ def study() -> Study:
     for role in (*STAFF, "researcher"):
         user = factories.user_create(role)
         EmailAddress.objects.create(user=user, email=f"{role}@example.org", verified=True, primary=True)
-    Mail.objects.all().delete()  # about the roles that they were given
+    Mail.objects.all().delete()  # about their new roles
     return study
 
 

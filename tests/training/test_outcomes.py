@@ -249,7 +249,7 @@ QUICK = {("numbers", "votes"), ("times", "samples"), ("labels", "network")}
     [
         pytest.param(kind, way, marks=[] if (kind, way) in QUICK else [pytest.mark.exhaustive])
         for kind, way in product(KINDS, WAYS)
-        if (kind, way) != ("times", "votes")  # which are not for times
+        if (kind, way) != ("times", "votes")  # not available for times
     ],
     indirect=["study"],
 )
@@ -258,7 +258,7 @@ def test_every_way_to_learn_is_published_as_the_file_says_it(study: Study, way: 
     assert_whole(run)
     assert run.student is not None
     deciding = run.student.card["evaluation"]["measures"][0]
-    if way != "network":  # which takes far more steps
+    if way != "network":  # needs many more steps
         assert deciding["value"] > deciding["nothing"] + 0.05
     rows = [ROW, {"length": 0.1, "width": 0.8}, {"length": 0.4, "width": 0.5}]
     served, local = student_predict(run.student, rows), LocalModel.of(model_fetch(run.student.onnx)).predictions(rows)

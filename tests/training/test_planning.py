@@ -226,7 +226,7 @@ def test_a_plan_says_where_no_area_is_forecast(of: str, classes: int, says: int)
 def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement_does(classes, teachers) -> None:
     for aggregator in AGGREGATORS.values():
         values = {each.name: each.suggested(teachers, classes) for each in aggregator.fields()}
-        if not aggregator.asks_student:  # whose thresholds are of another kind
+        if not aggregator.asks_student:  # its thresholds have another meaning
             assert aggregator(**values).warnings(teachers, classes) == []
     for sigma, threshold, words in (
         (200.0, 75.0, "σ_T = 200 is large for 100 votes across 2 classes"),

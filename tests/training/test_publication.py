@@ -275,7 +275,7 @@ def test_registry_downloads_and_predictions_show_a_withdrawal(run: Run) -> None:
     assert as_("olaf").get(url("run_student_model", run, 1)).status_code == 200
     assert as_("anna").get(url("run_student_onnx", run, 1)).status_code == 200
     assert program("ruth").get(f"{address}/onnx").status_code == 200
-    assert program("rob").get(address).status_code == 200, "a card is not the model"
+    assert program("rob").get(address).status_code == 200, "reading a card is not using the model"
 
     page = url("run_student_withdraw", run, 1)
     operator = as_("olga")

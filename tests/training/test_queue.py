@@ -78,7 +78,7 @@ def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operat
     assert "1 run is ahead of this one in the queue." in page
     assert as_(operator).get(f"/api/v1/runs/{second.pk}").json()["place"] == 2
     Run.objects.filter(pk=first.pk).update(started_at=timezone.now())
-    assert first.started_at is None and place(first) is None, "a worker has begun it since it was read"
+    assert first.started_at is None and place(first) is None, "a worker has begun it in the meantime"
     run_teach(first)
     first.refresh_from_db()
     assert (place(first), place(second)) == (None, 1)
@@ -86,7 +86,7 @@ def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operat
 
 
 def test_when_a_run_is_expected_to_begin_and_to_end(study: Study, operator: User) -> None:
-    """Studies share the workers: a run waits for those of its own study."""
+    """Studies share the workers, and a run waits for the other runs of its study."""
     earlier, now = run_finish(run_start(study, share=0.2, **TABLE_RUN)), timezone.now()
     Run.objects.filter(pk=earlier.pk).update(started_at=now - timedelta(minutes=10), ended_at=now)
     other = run_start(study_with_table("other"), **TABLE_RUN)
@@ -294,7 +294,7 @@ def test_an_unreachable_broker_undoes_nothing(trouble, monkeypatch, django_captu
 
 def test_a_task_that_is_delivered_twice_does_not_multiply(sent, django_capture_on_commit_callbacks) -> None:
     study = study_with_table(points=12, delta=4e-5)
-    many = dict.fromkeys(Level.values, 8_000)  # as if public: a batch is asked in several shards
+    many = dict.fromkeys(Level.values, 8_000)  # as if public, so that a batch is asked in several shards
     head_counts_enter(study=study, acting_user=user_create("olga"), counts=many)
     run = run_start(study, share=0.5, **ASKING_RUN | {"batch_size": 2})
     shards, batches = 3, 6

@@ -200,7 +200,7 @@ def test_a_year_with_releases_is_reported_once(monkeypatch: pytest.MonkeyPatch) 
     assert (notify_yearly(), notify_yearly()) == (1, 0)
     assert mailed("results_of_year") == ["refuses", "takes-part"]
     after(monkeypatch, days=370)
-    assert notify_yearly() == 0, "nothing was released in the second year"
+    assert notify_yearly() == 0, "no releases in the second year"
     assert News.objects.filter(kind="year").count() == 1
     monkeypatch.undo()
     News.objects.filter(kind="year").update(published_at=timezone.now() - timedelta(days=360))
@@ -229,7 +229,7 @@ def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
     assert "Who smokes: To help people stop." in message and "of 100 cases" in message
     assert "protection:" not in message and "You decide whether it may, and how strongly" not in message
     publish(study, title="Who drinks", wanted_labels=12)
-    assert len(letters_due(study, Letter.Kind.NEWS)) == 19, "of the newest news, once"
+    assert len(letters_due(study, Letter.Kind.NEWS)) == 19, "only of the newest publication, and once"
     way_wish(holder=holder, way="nothing")
     assert len(letters_due(study, Letter.Kind.NEWS)) == 18
     addresses_forget(holders=[holder.pk])

@@ -342,7 +342,7 @@ def test_all_residual_votes_after_the_plain_one_are_paid_once() -> None:
     run = looked_at(RESIDUAL, batch_size=7, variant="standard")
     assert (run.position, run.labels, run.stop_reason) == (60, 60, Run.StopReason.USED_UP)
     batches = list(run.batches.values_list("start", "size"))
-    assert batches[:3] == [(0, 7), (7, 3), (10, 7)], "a batch ends where the plain vote does"
+    assert batches[:3] == [(0, 7), (7, 3), (10, 7)], "a batch ends at the same query as the plain vote"
     label, rest = 2 / 40.0**2, 4 * 2 / 40.0**2
     assert run.spent == pytest.approx([10 * label + rest])
     charges = Release.objects.filter(run=run.pk, batch__isnull=False).order_by("batch").values_list("charge", flat=True)

@@ -122,7 +122,7 @@ def _digits() -> Iterator[None]:
         yield
 
 
-#: q, σ: ordinary, weak noise, hardly anybody, nearly everybody, much noise.
+#: q, σ: ordinary, weak noise, hardly anybody, nearly everybody, strong noise.
 STEPS = [(0.0085, 3.4), (0.01, 0.6), (1e-5, 0.3), (1 - 1e-9, 1.0), (0.2, 200.0)]
 
 

@@ -142,7 +142,7 @@ def study_with_every_mail() -> Study:
         mail.mails_send("renewal", [user.pk], study=study, about=event.pk)
         for kind in ("handed_over", "decide_later"):
             mail.mails_send(kind, [user.pk], study=study)
-        mail.mails_send("address_left", [user.pk])  # which says nothing to an account
+        mail.mails_send("address_left", [user.pk])  # which is not about an account
         for each in news:
             mail.mails_send(MAILS[News.Kind(each.kind)], [user.pk], study=study, about=each.pk)
     signed = {"content": "", "signature": ""}

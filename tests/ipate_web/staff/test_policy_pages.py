@@ -71,7 +71,7 @@ def test_a_revealing_level_name_is_warned_of(study: Study) -> None:
 def test_consequences_count_the_holders_whom_a_policy_reaches(study: Study) -> None:
     factories.policy_approve(study, 0.5, 1.5, 4)  # HIGH and AVERAGE become smaller at once, LOW stays at 3
     holder, form = study.holders.get(pseudonym="P-2"), selectors.consent_form_in_force(study)
-    factories.consent_choose(holder=holder, level="LOW", form=form)  # and one consents to 4
+    factories.consent_choose(holder=holder, level="LOW", form=form)  # and one person consents to 4
     policy = EpsilonPolicy(high=0.5, average=2, low=3.5)
     assert selectors.policy_consequences(study, policy) == {
         "HIGH": selectors.Consequence(at_once=0, protected=0, unchanged=3),

@@ -60,7 +60,7 @@ def test_people_are_found_by_their_whole_code_by_those_who_look_them_up(study: S
     assert (
         f'name="pseudonym" value="{code}"' in page.text and reverse("staff:holder_look", args=[study.slug]) in page.text
     )
-    assert "Nothing found." in found("steward", code[:-1]), "a part of a code finds nobody"
+    assert "Nothing found." in found("steward", code[:-1]), "a partial code finds nobody"
     for person in ("operator", "committee", "researcher", "auditor"):
         assert code not in found(person, code)
     opened = as_("steward").post(url("holder_look", study), {"pseudonym": code})

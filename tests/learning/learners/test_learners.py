@@ -54,7 +54,7 @@ def test_predictions_have_the_promised_form_and_the_seed_decides_everything(lear
     for data in (b"", b"junk" * 10, b"PK\x03\x04junk"):
         with pytest.raises(ValueError, match="cannot be read; train it again"):
             published_load(learner.name, data)
-    fields = parameter_fields(type(learner))  # forms are built from them
+    fields = parameter_fields(type(learner))  # forms use them
     assert all(field.help and field.type in (int, float, bool) for field in fields)
     assert learner_create(learner.name, {field.name: field.default for field in fields}) == learner_create(learner.name)
     assert learner_create(learner.name, learner_parameters(learner)) == learner

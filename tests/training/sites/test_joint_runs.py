@@ -497,7 +497,7 @@ def finished_with_a_lost_question() -> Run:
     asking.question_end(hub, Sentence("Clinic A is silent, says the hub."), ["Clinic A"])
     runs = finished([hub, *sites])
     charged = [Release.objects.filter(run=run.pk, kind="sums").count() for run in runs[1:]]
-    assert charged == [1, 4, 4, 4], "a hub that lies about it learns two totals, and both are charged"
+    assert charged == [1, 4, 4, 4], "a dishonest hub learns two totals, and both are charged"
     for run in runs:
         assert faults(run.study) == []
     for study in there.studies:

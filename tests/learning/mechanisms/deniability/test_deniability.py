@@ -124,4 +124,4 @@ def test_guesses_about_a_seed_are_within_theorem_1() -> None:
     for t in range(1, k):
         epsilon, delta = epsilon0 + math.log1p(gamma / t), math.exp(-epsilon0 * (k - t))
         assert within <= math.exp(epsilon) * without + delta and without <= math.exp(epsilon) * within + delta
-    assert within > 1.8 * without, "and they do gain something"
+    assert within > 1.8 * without, "guesses do become better"

@@ -172,7 +172,9 @@ def test_residual_votes_begin_after_the_plain_ones(first: int) -> None:
     releases = vote(current)
     after = current.state(releases[-1].arrays)
     assert (after.guesses[:first] == NO_VOTE).all() and (after.guesses[first:] == 0).all()
-    assert first in np.cumsum([release.size for release in releases]), "a batch ends where the plain vote does"
+    assert first in np.cumsum([release.size for release in releases]), (
+        "a batch ends at the same query as the plain vote"
+    )
     said = PREDICTIONS[:, first:]
     np.testing.assert_array_equal(current.disagreements(after, ballot(current)), (said != 0).sum(axis=1))
     paid = [sum(release.charges or []) for release in releases if release.rows[0] >= first]
@@ -181,7 +183,9 @@ def test_residual_votes_begin_after_the_plain_ones(first: int) -> None:
 
 def test_a_group_that_could_not_pay_for_a_query_does_not_take_part_in_free_ones() -> None:
     checked = VoteBudget(1.05, 1.05, check=0.1, label=0.2)
-    assert checked.affordable(np.array([True, True, True, False])) == 3, "its own noise does not decide about a query"
+    assert checked.affordable(np.array([True, True, True, False])) == 3, (
+        "its own noise does not decide whether it is asked"
+    )
     budget = VoteBudget(1.0, 1.0, check=0.0, label=0.3, first=5, rest=0.5)
     answered = np.ones(20, dtype=bool)
     assert budget.costs(6, answered).tolist() == [0.0] * 20

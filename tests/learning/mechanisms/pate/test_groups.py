@@ -258,7 +258,7 @@ def test_a_small_group_is_copied_into_the_teachers_in_which_it_counts_most() -> 
     high, average, low = plan.groups
     assert average.sensitivity < low.sensitivity == 2 * high.weight
     shares = [group.sensitivity / gdp_mu(group.epsilon, 1e-5) for group in plan.groups]
-    assert shares[2] <= max(shares), "it uses no more of its promise than the others of theirs"
+    assert shares[2] <= max(shares), "it uses the same share of its promise as the others"
     np.testing.assert_array_equal(plan.members(2), plan.members(0))
     group_of = np.repeat([0, 1, 2], [100, 100, 3])
     for positions, teachers in (
