@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Follow docs/install.md, "One machine with systemd" and "Signed checkpoints", on a fresh machine: REPOSITORY VENV|-
 #
-# Called by tests/test_deploy.py, as root. The machine is a copy of this one's files that forgets everything
-# (overlay), with mounts, a network, processes and a systemd of its own. What the chapters say is run as it stands.
-# VENV: folder whose packages stand for those of `make install`; -: install.
+# tests/test_deploy.py runs this as root. The machine is a temporary copy of this one's files (overlay) with separate
+# mounts, network, processes and systemd. The commands of these sections are run unchanged.
+# VENV: folder whose packages replace those of `make install`; -: install.
 set -euo pipefail
 repository=$1 venv=$2
-# systemd counts and limits processes in control groups: here beneath one of this process's own.
+# systemd counts and limits processes in control groups, here below a separate group of this process.
 if [ "${3:-}" != inside ]; then
     groups=()
     while IFS=: read -r _ kind path; do
@@ -63,7 +63,7 @@ if venv != "-":
 print(re.sub(r"   # .*|^ +", "", block, flags=re.MULTILINE))
 PYTHON
 cat > fresh/given <<'GIVEN'
-# Units see no home folders, where Python may be.
+# Units cannot access home folders, where Python may be.
 install -d /opt/python
 mount --bind "$("$1/bin/python" -c 'import sys; print(sys.base_prefix)')" /opt/python
 echo /opt/python/lib > /etc/ld.so.conf.d/0-python.conf && ldconfig
@@ -81,7 +81,7 @@ sed -n "1,${last}p" fresh/all > fresh/install
 sed "1,${last}d" fresh/all > fresh/start
 commands "Signed checkpoints" - > fresh/checkpoints
 
-# Filling in, and what Debian's packages of PostgreSQL, Redis and nginx leave running.
+# Fill in the environment file, and start the servers that Debian's packages of PostgreSQL, Redis and nginx start.
 cat > fresh/fill <<'FILL'
 sed -i "s|^IPATE_SECRET_KEY=.*|IPATE_SECRET_KEY=$(openssl rand -hex 32)|" /etc/ipate/environment
 install -d -o ipate -g ipate -m 700 /var/lib/ipate
@@ -103,7 +103,7 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ipate.example -addex
 nginx
 echo 127.0.0.1 ipate.example >> /etc/hosts
 SERVERS
-# For `ipate shell`: a person decides in the browser, a run goes over the API. An installation has no tests to import.
+# For `ipate shell`: a person decides in the browser, and a run uses the API. Installations contain no tests to import.
 cat > fresh/study.py <<'STUDY'
 import re
 import ssl
@@ -184,12 +184,12 @@ ipate shell -v0 -c "$(cat /fresh/study.py)"
 echo "A person has decided, and a run has finished."
 systemctl start ipate-backup && ls /var/backups/ipate
 ipate verify_ledger
-# What a unit may do is enough, and what reads uploaded files is confined in it.
+# A unit has enough permissions, and the process that reads uploads is confined in it.
 sed 's|^ExecStart=.*|ExecStart=/opt/ipate/ipate check --deploy --fail-level WARNING|; s|^Restart=.*|Type=oneshot|' \
     /etc/systemd/system/ipate-worker.service > /etc/systemd/system/ipate-checked.service
 systemctl daemon-reload
 systemctl start ipate-checked
-# A worker that is killed comes back.
+# A worker that is killed is started again.
 worker=$(systemctl show --property MainPID --value ipate-worker)
 systemctl kill --kill-whom main --signal KILL ipate-worker
 for try in $(seq 60); do
@@ -214,7 +214,7 @@ LOOK
 clean=(env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root)
 chroot . "${clean[@]}" ${PIP_EXTRA_INDEX_URL:+PIP_EXTRA_INDEX_URL=$PIP_EXTRA_INDEX_URL} \
     bash -euxc "cd /; . /fresh/install; . /fresh/fill"
-# From here on without a way out: the ports are its own.
+# From here on, the machine has no access to other networks, and separate ports.
 boot='pivot_root . fresh/around && umount -l fresh/around && mount --make-rshared / && exec /lib/systemd/systemd'
 unshare --mount --pid --net --uts --ipc --fork --kill-child --mount-proc="$fresh/system/proc" "${clean[@]}" \
     container=fresh bash -c "$boot --show-status=no" &
