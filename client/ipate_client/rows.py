@@ -273,7 +273,7 @@ class _Column:
         if self.type == "date":
             return "Write the time that the schema calculates from the date, as a number."
         if not self.missing:
-            return "Write a finite number, or declare in the schema's “missing” how unknown values are written."
+            return "Write a finite number, or declare under “missing” in the schema how unknown values are written."
         markers = " / ".join(marker or "“”" for marker in self.missing)
         return f"Write a finite number, or {markers} if it is unknown."
 
