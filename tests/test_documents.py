@@ -61,7 +61,10 @@ def test_documents_are_served_where_they_are_built_and_help_leads_to_them(built,
     assert client.post("/docs/").status_code == 405
 
     assert set(addresses(ipate_web.staff.urls.urlpatterns)) >= set(HELP_SECTIONS), "unknown name of a page"
-    for target in {HELP_ELSEWHERE, *HELP_SECTIONS.values()}:
+    templates = "".join(text_of(path) for path in (ROOT / "templates").rglob("*.html"))
+    links = {f"{page}.html{section}" for page, section in re.findall(r'document_link "(.+?)" "(.*?)"', templates)}
+    assert len(links) == templates.count("{% document_link ") > 3
+    for target in {HELP_ELSEWHERE, *HELP_SECTIONS.values(), *links}:
         page, _, section = target.partition("#")
         assert not section or f' id="{section}"' in text_of(built / page), target
     study = factories.study_open()

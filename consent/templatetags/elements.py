@@ -167,6 +167,15 @@ def has_documents() -> bool:
     return (settings.DOCUMENTS / "index.html").is_file()
 
 
+@register.simple_tag
+def document_link(page: str, section: str = "") -> str:
+    """Return a link to a page of the documentation; the name of its file if the documentation is not built."""
+    name = f"docs/{page}.md"
+    if not has_documents():
+        return name
+    return format_html('<a href="{}{}">{}</a>', reverse("document", args=[f"{page}.html"]), section, name)
+
+
 @register.simple_tag(name="words_of")
 def glossary_words(keys: str) -> list[tuple[str, str | Promise, str | Promise]]:
     """Return key, word and meaning for each of the space-separated keys."""
