@@ -104,8 +104,8 @@ class ContactWay(models.TextChoices):
     ACCOUNT = "account", gettext_lazy("emails to the account")
     ADDRESS = "address", gettext_lazy("emails to an address they gave us")
     UNCONFIRMED = "unconfirmed", gettext_lazy("letters, until their email address is confirmed")
-    WISH = "wish", gettext_lazy("letters including receipts, as they asked")
-    NO_NEWS = "no_news", gettext_lazy("only letters that ask for a decision, as they asked")
+    WISH = "wish", gettext_lazy("letters, including receipts, at their request")
+    NO_NEWS = "no_news", gettext_lazy("only letters that ask for a decision, at their request")
     LETTER = "letter", gettext_lazy("letters, because they gave no email address")
 
 

@@ -169,5 +169,5 @@ def model(_request: HttpRequest, site: AllianceSite, run: str, file: str) -> Htt
 def _joint(site: AllianceSite, number: str) -> JointRun:
     joint = joint_of(site.alliance, number)
     if joint is None or site.name not in joint.sites or not site.takes_part:
-        raise Refused(gettext_noop("The alliance does not have this run, or this site does not take part in it."))
+        raise Refused(gettext_noop("This run does not belong to the alliance, or this site does not take part in it."))
     return joint

@@ -203,7 +203,7 @@ def _inserted(graph: Graph, network: onnx.ModelProto, inputs: dict[str, str]) ->
     rank = len(output.shape.dim) if output.HasField("shape") else 0
     if rank not in _RANKS:
         problem = Sentence(_("The network's output has %(rank)s axes."), rank=rank)
-        raise EncoderError(problem, _("Export it so that its first output is a vector or a map of features."))
+        raise EncoderError(problem, _("Export it so that its first output is a vector or a feature map."))
     network = compose.add_prefix(network, f"{graph.unused('encoder')}/")
     names = dict(zip(inputs, _inputs(network), strict=True))
     graph.insert(network.graph, {names[name]: value for name, value in inputs.items()})

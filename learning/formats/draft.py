@@ -604,7 +604,7 @@ _THOUSANDS = _(
     "%(column)s: “%(mark)s” in %(count)d cells (first: row %(row)d) may be a thousands separator or a decimal mark. "
     "Save the column without thousands separators."
 )
-_ONCE = _("%(column)s: one class occurs in a single row (row %(row)d).")
+_ONCE = _("%(column)s: one class occurs in only one row (row %(row)d).")
 OF_VALUES = frozenset((_ONE_NEGATIVE, _NEGATIVE, _PERHAPS, _ONCE))
 """Templates of the remarks that reveal values of records. Other remarks only state what cannot be read."""
 

@@ -232,8 +232,8 @@ def answer(
         if endorsement.checked(_key(roster, question, name), name).question != digest:
             raise Refused(
                 gettext_noop(
-                    "%(site)s was asked a different question, so the hub is mistaken or dishonest. Nothing "
-                    "was answered."
+                    "%(site)s was asked a different question, so the hub is mistaken or dishonest. The site has not "
+                    "answered."
                 ),
                 site=name,
             )
@@ -306,7 +306,7 @@ def _check_question(site: Site, roster: Roster, question: QuestionDocument, ledg
         )
     _check_participants(roster.alliance, roster.run, question.participants, roster.run.participants)
     if site.name not in question.participants:
-        raise Refused(gettext_noop("%(site)s does not take part in this question."), site=site.name)
+        raise Refused(gettext_noop("%(site)s was not asked this question."), site=site.name)
     if question.number <= ledger.last(question.roster):
         raise Refused(
             gettext_noop(
@@ -326,7 +326,7 @@ def _check_participants(
             sites=", ".join(sorted(unknown)),
         )
     if list(names) != sorted(set(names)):
-        raise Refused(gettext_noop("The participants are not in the right order, or one is named twice."))
+        raise Refused(gettext_noop("The participants are not in the right order, or a participant is named twice."))
     if alliance.colluding < 0:
         raise Refused(gettext_noop("The alliance is invalid: the number of sites that may collude cannot be negative."))
     least = alliance.colluding + 2 if run.mode == "together" else 1
@@ -342,7 +342,7 @@ def _check_participants(
 
 def _key(roster: Roster, question: QuestionDocument, site: str) -> str:
     if site not in question.participants:
-        raise Refused(gettext_noop("%(site)s does not take part in this question."), site=site)
+        raise Refused(gettext_noop("%(site)s was not asked this question."), site=site)
     return roster.alliance.sites[site]
 
 

@@ -190,7 +190,7 @@ def test_joining_withdrawing_or_changing_level_during_a_chunk_takes_effect_in_it
         ({"choices": {"sigma": -1.0}}, "choices.sigma", "sigma is -1.0"),
         ({"choices": {"steps": 0}}, "choices.steps", "steps is 0"),
         ({"choices": {"publish": "nothing"}}, "choices.publish", "choose one of"),
-        ({"choices": {"representation": "wavelets"}}, "choices.representation", "is for images"),
+        ({"choices": {"representation": "wavelets"}}, "choices.representation", "is only for images"),
         ({"choices": {"representation": "embedding"}}, "choices.stated", "need a statement"),
         ({"choices": 5}, "choices", "an object"),
         ({"choices": {"teachers": 5}}, "choices", "There is no choice teachers"),

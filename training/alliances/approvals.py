@@ -62,7 +62,7 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
     texts = [*message["former"], {"content": message["content"], "signature": message["signature"]}]
     if message["content"] and not alliance.is_signed:
         if alliance_latest(texts).sites.get(alliance.own_name) != public_key(identity(alliance)):
-            raise Refused(gettext_noop("The hub has signed an alliance that does not contain this site with its key."))
+            raise Refused(gettext_noop("The hub has signed an alliance that does not include this site and its key."))
         document = signed_text(AllianceDocument, texts[-1]).document
         if document.terms != digest_of(document_text(message["terms"])):
             raise Refused(

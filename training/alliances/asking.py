@@ -62,7 +62,7 @@ ENDED = gettext_noop("The hub has ended the run: %(why)s")
 _LATE = gettext_noop("%(sites)s did not answer in time.")
 _FEW = gettext_noop("Too few sites are left: %(why)s")
 _REFUSED = gettext_noop("This site has refused and no longer takes part in the run: %(why)s")
-_RENEWED = gettext_noop("The key of %(sites)s was replaced after this run was proposed. Propose it again.")
+_RENEWED = gettext_noop("The key of %(sites)s was replaced after this run was proposed. Propose the run again.")
 #: Shortest pause in seconds between a worker's requests to the hub (initially and after news), and the longest.
 _PAUSE, _PAUSES = 0.1, 1.0
 

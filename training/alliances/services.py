@@ -309,7 +309,7 @@ def alliance_add_to_form(*, alliance: Alliance, acting_user: AbstractBaseUser) -
     """
     study = study_lock(alliance.study_id)
     if locked(alliance).left_at is not None:
-        raise ValidationError(_("The site has left this alliance. Ask the hub for a new one."))
+        raise ValidationError(_("This site has left the alliance. Ask the hub to create a new alliance."))
     try:
         alliance_verify(alliance)
     except Refused as error:
@@ -336,7 +336,7 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
     study_lock(alliance.study_id)
     alliance = Alliance.objects.select_related("study").get(pk=alliance.pk)
     if alliance.left_at is not None:
-        raise ValidationError(_("The site has left this alliance. Ask the hub for a new one."))
+        raise ValidationError(_("This site has left the alliance. Ask the hub to create a new alliance."))
     if alliance.joined_at is not None:
         return alliance
     if not form_describes(alliance):

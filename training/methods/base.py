@@ -276,9 +276,7 @@ class EngineMethod(ABC):
 
     def counted(self, run: Run) -> Sentence:
         return Sentence(
-            gettext_noop(
-                "The most that any person at a level could have been charged, in Gaussian differential privacy."
-            )
+            gettext_noop("The maximum charge for any person at a level, measured in Gaussian differential privacy.")
         )
 
     def stages(self, run: Run) -> list[RunStage]:

@@ -84,7 +84,7 @@ class CountedMethod(EngineMethod):
         if run.variant in self.rehearsed_variants and not run.rehearsal:
             wrong("variant", _("This variant is only for rehearsal studies. Choose another one."))
         if run.wanted_labels is not None:
-            wrong("wanted_labels", _("Counting people needs no labels."))
+            wrong("wanted_labels", _("Counting people needs no labels. Leave this empty."))
         for field in ("public_dataset", "test_dataset", "labelled_dataset"):
             if getattr(run, f"{field}_id"):
                 wrong(field, _("Leave this empty, because counting people needs only the private dataset."))

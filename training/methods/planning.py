@@ -171,7 +171,7 @@ def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: t
     elif chosen.representation:
         named = REPRESENTATIONS[chosen.representation]
         if named.images and not is_image:
-            wrong("choices.representation", _("This representation is for images. Choose another one."))
+            wrong("choices.representation", _("This representation is only for images. Choose another one."))
         elif named.texts != is_text:
             wrong("choices.representation", _("This representation does not fit these records. Choose another one."))
     if is_text and run.public_dataset_id is None:

@@ -159,8 +159,8 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
         raise PlanError(
             Sentence(
                 gettext_noop(
-                    "This study's δ, %(delta).2g, is too small to set parts of it aside for steps over samples. "
-                    "Choose the variant that charges everyone for their own gradients."
+                    "This study's δ, %(delta).2g, is too small to reserve parts of it for runs over samples. Choose "
+                    "the variant that charges everyone for their own gradients."
                 ),
                 delta=run.study.delta,
             )
@@ -304,8 +304,8 @@ class SgdSampled(GradientSteps):
 
     variants: tuple[str, ...] = (*VARIANTS, *BASELINES)
     charged = gettext_noop(
-        "Charges are public. Everyone at a level who takes part was charged the same for the whole run before its "
-        "first step. People with less budget left do not take part."
+        "Charges are public. Everyone at a level who takes part was charged the same amount for the whole run before "
+        "its first step. People with less budget left do not take part."
     )
     rehearsed_variants: tuple[str, ...] = BASELINES
     choices = Samples
@@ -347,8 +347,8 @@ class SgdSampled(GradientSteps):
     def counted(self, run: Run) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The charge that everyone at a level would have had for the whole run if people had been asked, in "
-                "Gaussian differential privacy."
+                "The charge for everyone at a level for the whole run, measured in Gaussian differential privacy, if "
+                "people had been asked."
             )
         )
 

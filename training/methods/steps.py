@@ -310,7 +310,7 @@ class GradientSteps(EngineMethod):
 
     def check(self, run: Run, wrong: Wrong) -> None:
         if run.wanted_labels is not None:
-            wrong("wanted_labels", _("Gradient steps need no labels."))
+            wrong("wanted_labels", _("Gradient steps need no labels. Leave this empty."))
         self.check_choices(run, wrong)
 
     @abstractmethod

@@ -25,8 +25,8 @@ from training.models import Run
 from training.selectors import run_promises
 
 ROUNDING = gettext_noop(
-    "Accuracies are rounded: to 0.1 % if they are based on at least 2,000 points, to 0.5 % from 400 points, "
-    "otherwise to 1 %."
+    "Accuracies are rounded to 0.1 % if they are based on at least 2,000 points, to 0.5 % if they are based on at "
+    "least 400, and to 1 % otherwise."
 )
 
 OUTSIDE = gettext_noop(

@@ -102,9 +102,7 @@ def question_draw(
         ValidationError: The share is not free, a run is counting people, or there is a newer release than expected.
     """
     if follows is not None and follows != drawing_last(study, kind):
-        raise ValidationError(
-            _("There are newer numbers than the ones you saw, so nothing was drawn again."), code=STATE
-        )
+        raise ValidationError(_("The numbers have changed since you saw them, so no new ones were drawn."), code=STATE)
     if any(map(_counts_people, Run.objects.filter(study=study, status=Run.Status.ASKING, rehearsal=False))):
         raise ValidationError(
             _(

@@ -134,7 +134,8 @@ def encoder_withdraw(*, encoder: Encoder, reason: str, acting_user: AbstractBase
     busy = encoder_runs(encoder).exclude(status__in=Run.ENDED).first()
     if busy is not None:
         raise ValidationError(
-            _("The run “%(run)s” uses this encoder and has not ended. Cancel it, or wait.") % {"run": busy.title}
+            _("The run “%(run)s” uses this encoder and has not ended. Cancel the run, or wait until it ends.")
+            % {"run": busy.title}
         )
     artifact, used = encoder.artifact, encoder_is_used(encoder)
     encoder.withdrawn_at = timezone.now()

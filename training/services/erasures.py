@@ -161,7 +161,8 @@ def dataset_remove(*, dataset: Dataset, reason: str, acting_user: AbstractBaseUs
     busy = dataset_runs(dataset).exclude(status__in=Run.ENDED).first()
     if busy is not None:
         raise ValidationError(
-            _("The run “%(run)s” uses this dataset and has not ended. Cancel it, or wait.") % {"run": busy.title}
+            _("The run “%(run)s” uses this dataset and has not ended. Cancel the run, or wait until it ends.")
+            % {"run": busy.title}
         )
     rows = dataset.rows if dataset.kind == Dataset.Kind.PRIVATE else None
     _arrays_end(dataset, acting_user)
@@ -267,12 +268,12 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
         return 0
     for run in Run.objects.filter(study=study).exclude(status__in=Run.ENDED):
         run_cancel(
-            run=run, acting_user=None, message=gettext_noop("The period for keeping the study's records has ended.")
+            run=run, acting_user=None, message=gettext_noop("The retention period for the study's records has ended.")
         )
     _alliances_leave(study, None)
     if not study.is_closed:
         study_close_record(
-            study=study, acting_user=None, reason=gettext_noop("The period for keeping its records has ended.")
+            study=study, acting_user=None, reason=gettext_noop("The retention period for its records has ended.")
         )
     for unfinished in DatasetImport.objects.filter(study=study):
         import_drop(dataset_import=unfinished)

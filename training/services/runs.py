@@ -226,7 +226,7 @@ def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
             another user.
     """
     study_open_check(study_lock(run.study_id))
-    run = _own_draft(run, acting_user, _("Only a draft can be changed. Propose a similar run."))
+    run = _own_draft(run, acting_user, _("Only a draft can be changed. Propose a similar run instead."))
     if run.alliance_id:
         raise ValidationError(_("To change a run across sites, propose it again at its hub."), code=STATE)
     before = _state_of(run)

@@ -226,7 +226,7 @@ def test_an_operator_counts_once_and_nothing_stays(counting: Study) -> None:
     answer = operator.post(address, {"follows": follows}, follow=True)
     assert answer.redirect_chain == [(forms, 302)]
     assert "The answers have been counted and are no" in text(answer)
-    assert "so nothing was drawn again." in text(operator.post(address, {"follows": follows}, follow=True))
+    assert "so no new ones were drawn." in text(operator.post(address, {"follows": follows}, follow=True))
     assert CheckAnswers.objects.get().answered == 0
     assert Release.objects.filter(study=counting).count() == 1
     assert share_free(counting) == pytest.approx(0.99)

@@ -122,8 +122,8 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
         "left": "emails to an address they gave us",
         "fresh": "letters, until their email address is confirmed",
         "waits": "letters, until their email address is confirmed",
-        "wish": "letters including receipts, as they asked",
-        "quiet": "only letters that ask for a decision, as they asked",
+        "wish": "letters, including receipts, at their request",
+        "quiet": "only letters that ask for a decision, at their request",
         "plain": "letters, because they gave no email address",
     }
     search, olga = reverse("staff:people_search", args=[study.slug]), as_("olga")

@@ -245,7 +245,7 @@ def test_a_draft_says_what_does_not_fit(tmp_path: Path) -> None:
         "1 of 500 rows have more or fewer than 4 cells (first: row 9).",
         "age: 1 of 499 cells is not a number (row 5).",
         "bmi: 1 of 499 cells is below 0 (row 7).",
-        "ill: one class occurs in a single row (row 11).",
+        "ill: one class occurs in only one row (row 11).",
     }
 
 
