@@ -145,7 +145,7 @@ def test_an_approval_is_carried_out_once_whatever_dies_meanwhile(monkeypatch: py
         broken.setattr(approvals, "notify_run_approved", lambda run: (_ for _ in ()).throw(OperationalError))
         run_advance(run.pk)
     run.refresh_from_db()
-    assert (run.status, run.plan, share_free(run.study)) == ("planning", {}, 1) and "tried again" in run.message
+    assert (run.status, run.plan, share_free(run.study)) == ("planning", {}, 1) and "retried" in run.message
     Run.objects.filter(pk=run.pk).update(claimed_by="dead:1-2", heartbeat=timezone.now() - timedelta(hours=1))
     assert runs_sweep() == [str(run.pk)]
     assert approvals.run_plan(run) and not approvals.run_plan(run), "as by two workers"

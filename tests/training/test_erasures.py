@@ -278,7 +278,7 @@ def test_a_closed_study_asks_nobody_and_learns_nothing(django_capture_on_commit_
     with pytest.raises(ValidationError) as refused:
         close(reason="")
     assert "reason" in refused.value.message_dict
-    with pytest.raises(ValidationError, match="never later"):
+    with pytest.raises(ValidationError, match="were promised an earlier day"):
         close(reason="We are done.", erase_after=later)
     with pytest.raises(ValidationError, match="new version"):
         services.study_update(study=study, retention_until=later)

@@ -281,7 +281,7 @@ def test_an_unexpected_error_ends_a_run_without_details_and_a_busy_storage_does_
             "An unexpected error occurred. You can find the details in the worker's logs under this run's id."
         )
     else:
-        assert run.status == Run.Status.APPROVED and "tried again" in run.message
+        assert run.status == Run.Status.APPROVED and "retried" in run.message
         run = run_finish(run)
         assert (run.status, run.message) == (Run.Status.FINISHED, "")
 

@@ -99,7 +99,7 @@ def test_a_batch_whose_commit_fails_leaves_neither_release_nor_charge(name, monk
         run_advance(run.pk)
     run.refresh_from_db()
     assert (run.status, run.position, any(run.spent)) == (Run.Status.ASKING, 0, False)
-    assert "tried again" in run.message
+    assert "retried" in run.message
     assert not run.batches.exists() and not Query.objects.filter(run=run).exists()
     assert not Release.objects.filter(run=run.pk).exists() and not balances(study).spent.any()
     run = finish(run)

@@ -58,7 +58,7 @@ def test_forecasts_match_the_outcome(aggregator: Aggregator) -> None:
 
 def test_without_labels_it_says_what_it_assumes() -> None:
     forecast = forecast_votes(planned(GNMax(sigma=4.0)), LEARNER, 3, points=np.empty(0), labels=None)
-    assert forecast is not None and forecast.judged == 0 and "assumption" in forecast.rests_on
+    assert forecast is not None and forecast.judged == 0 and "Assumes that" in forecast.rests_on
     assert forecast.low <= 0.55 and forecast.high > 0.98
     loud = forecast_votes(planned(GNMax(sigma=400.0)), LEARNER, 3, points=np.empty(0), labels=None)
     assert loud is not None and loud.high < 0.6 and few_people([loud], 3)
