@@ -225,7 +225,7 @@ def make_plan(
     >>> [(group.name, group.teachers, group.merged) for group in plan.groups]
     [('HIGH', 26, ()), ('AVERAGE', 33, ('LOW',))]
     >>> plan.notes
-    ('Group LOW has too few holders for one teacher (3; about 13 are usual) and is merged into AVERAGE.',)
+    ('Group LOW has too few holders for a teacher (3; usually about 13), so it is merged into AVERAGE.',)
     """
     _require_choice("variant", variant, VARIANTS)
     _require_choice("weight_scheme", weight_scheme, WEIGHT_SCHEMES)

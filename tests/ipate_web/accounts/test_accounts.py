@@ -229,7 +229,7 @@ def test_the_link_is_sent_again_to_those_who_never_signed_in(administrator: Clie
     administrator.post(reverse("staff_account_new"), PERSON)
     dora = User.objects.get(username="dora")
     invite = reverse("staff_account_invite", args=[dora.pk])
-    assert "Send dora the link again?" in administrator.get(invite).text
+    assert "Resend the link to dora?" in administrator.get(invite).text
     administrator.post(invite)
     assert len(mailbox.deliver()) == 2
     User.objects.filter(pk=dora.pk).update(last_login=dora.date_joined)

@@ -33,7 +33,7 @@ def test_standard_makes_one_group_of_all_at_the_smallest_budget() -> None:
     assert (group.name, group.epsilon, group.holders, group.teachers) == ("HIGH", 1.0, 6000, 250)
     assert (group.merged, group.sensitivity) == (("AVERAGE", "LOW"), 1.0)
     assert (plan.aggregator, plan.teachers, plan.votes) == (AGGREGATOR, 250, 250)
-    assert "ε = 1 of HIGH" in plan.notes[0]
+    assert "which is 1 for HIGH" in plan.notes[0]
 
 
 @pytest.mark.parametrize("scheme", ["proportional", "calibrated"])
@@ -97,8 +97,8 @@ def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_s
     assert plan.left_out == (("LOW",) if leaves else ())
     assert plan.index_of("LOW") == (LEFT_OUT if leaves else 1 if merges else 2)
     ending = "merged into AVERAGE." if merges else "left out."
-    note = f"Group LOW has too few holders for one teacher ({holders}; about 20 are usual) and is {ending}"
-    assert [str(each) for each in plan.notes if "for one teacher" in each] == [note] * is_small
+    note = f"Group LOW has too few holders for a teacher ({holders}; usually about 20), so it is {ending}"
+    assert [str(each) for each in plan.notes if "too few holders for a teacher" in each] == [note] * is_small
     # The strictest group cannot be merged into a stricter one, and limits nobody else.
     groups = [
         PrivacyGroup("HIGH", 1.0, holders),
