@@ -159,7 +159,7 @@ def test_no_account_exceeds_its_groups_budget_in_any_history(seed: int, clock: C
 
 
 @pytest.mark.parametrize("seed", range(1))
-def test_under_one_policy_the_largest_account_is_what_its_group_shows(seed: int, clock: Clock) -> None:
+def test_under_one_policy_a_groups_budget_equals_its_largest_account(seed: int, clock: Clock) -> None:
     with transaction.atomic():
         history = History(seed, clock)
         study_lock(history.study.pk)

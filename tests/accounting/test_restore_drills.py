@@ -82,7 +82,7 @@ def test_promises_hold_after_the_journal_lost_decisions(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_backup_that_an_earlier_restore_gave_up_is_named_as_such(tmp_path: Path) -> None:
+def test_a_backup_discarded_by_an_earlier_restore_is_named(tmp_path: Path) -> None:
     study, spent = study_open("drill"), 0.0
     choose(holder_create(study, "P-1"), Level.HIGH)
     before = backup(tmp_path / "before")

@@ -83,7 +83,7 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
 
 
 @pytest.mark.exhaustive
-def test_the_slack_of_a_run_that_a_backup_forgot_stays_used() -> None:
+def test_the_slack_of_a_run_missing_from_a_backup_stays_used() -> None:
     study = study_with_table()
     backup = backup_of(study)
     run = run_finish(run_start(study, share=0.25, **SAMPLED_RUN))

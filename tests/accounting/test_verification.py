@@ -194,7 +194,7 @@ def test_a_removed_row_is_found_wherever_it_was(study: Study) -> None:
             assert list(study_faults(study))
 
 
-def test_a_chain_computed_anew_after_an_edit_is_found_by_its_head(study: Study) -> None:
+def test_the_head_reveals_a_recomputed_chain(study: Study) -> None:
     previous = rows_of(Release)[0].hash
     for row in rows_of(Release)[1:]:
         row.charge, row.previous_hash = row.charge / 2, previous

@@ -71,7 +71,7 @@ def test_used_budgets_rise_during_a_vote_of_teachers(visit: Any, study: Study) -
     olga.is_in_order()
 
 
-def test_a_passkey_is_added_asked_for_and_signs_in_alone(visit: Any) -> None:
+def test_a_passkey_is_added_required_and_sufficient_to_sign_in(visit: Any) -> None:
     user = factories.user_create("olga")
     EmailAddress.objects.create(user=user, email="olga@example.org", verified=True, primary=True)
     site = visit()

@@ -465,7 +465,7 @@ def refused(status: int, **headers: str) -> httpx.Response:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_safe_requests_are_repeated(status: int, slept: list[float]) -> None:
+def test_requests_are_repeated_after_the_requested_pause(status: int, slept: list[float]) -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
     asked = (refused(status, Retry_After=pause) for pause in ("7", later, "0"))
     site, there = site_with(*asked, {"forecasts": []})
@@ -577,7 +577,7 @@ for asked in (*tables, lambda: LocalModel.of(b"")):
 """
 
 
-def test_it_needs_httpx_and_numpy_alone() -> None:
+def test_it_needs_only_httpx_and_numpy() -> None:
     """Without pandas and ONNX Runtime, the rest works, and errors name the missing extra."""
     study = {"slug": "ward", "title": "Ward", "delta": 1e-5, "rehearsal": False}
     answers = [study, RUN, {"groups": []}, PREDICTED | {"predictions": ["a"]}, {"outlook": None}, {"groups": []}]

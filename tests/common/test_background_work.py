@@ -66,7 +66,7 @@ def test_the_claim_of_a_silent_worker_expires_and_it_does_not_release_its_succes
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_claim_stays_alive_as_long_as_the_work(settings: Any) -> None:
+def test_a_claim_is_renewed_during_the_work(settings: Any) -> None:
     run = run_draft(study_with_table(), **TABLE_RUN)
     settings.HEARTBEAT_TIMEOUT = 2.0
     with lease(Run, run.pk):
@@ -159,7 +159,7 @@ def lines() -> Iterator[io.StringIO]:
     root.removeHandler(handler)
 
 
-def test_lines_outside_a_run_say_so_and_runs_do_not_leak_into_each_other(lines: io.StringIO) -> None:
+def test_log_lines_name_their_own_run_or_none(lines: io.StringIO) -> None:
     logger = logging.getLogger("here")
     with logging_run("outer"):
         with logging_run("inner"):

@@ -98,7 +98,7 @@ def test_rolled_back_rows_are_not_in_the_journal(holder: DataHolder) -> None:
     assert len(list(acts_read(holder.study_id))) == 1
 
 
-def test_acts_are_encrypted_with_a_key_that_the_database_does_not_hold(holder: DataHolder, settings: Any) -> None:
+def test_journalled_decisions_are_encrypted_with_a_key_outside_the_database(holder: DataHolder, settings: Any) -> None:
     event = give(holder, Level.LOW)
     text = Path(settings.JOURNAL_DIR, f"study-{holder.study_id}.acts").read_text()
     assert not any(word in text for word in ('"LOW"', "given", event.hash, "holder"))

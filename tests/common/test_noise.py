@@ -48,7 +48,7 @@ def test_even_the_most_extreme_random_bits_give_finite_noise_far_in_the_tails(mo
         assert abs(SystemNoise().laplace(1.0, 1)[0]) > 55 * math.log(2)
 
 
-def test_simulation_noise_alone_repeats_itself_and_says_so() -> None:
+def test_only_simulation_noise_is_repeatable_and_says_so() -> None:
     noise = SystemNoise()
     assert not (noise.normal(1.0, 100) == noise.normal(1.0, 100)).all()
     np.testing.assert_array_equal(SimulationNoise(1).laplace(2.0, (3, 4)), SimulationNoise(1).laplace(2.0, (3, 4)))

@@ -21,7 +21,7 @@ def storage(tmp_path: Path) -> SealedStorage:
     return SealedStorage("django.core.files.storage.FileSystemStorage", {"location": str(tmp_path)})
 
 
-def test_a_file_comes_back_whole_and_from_anywhere(storage: SealedStorage, tmp_path: Path) -> None:
+def test_a_file_is_read_back_completely_and_from_any_position(storage: SealedStorage, tmp_path: Path) -> None:
     for size in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 17):
         for kind in (ContentFile, lambda content: SimpleUploadedFile("upload", content)):
             content = os.urandom(size)
@@ -77,7 +77,7 @@ def test_no_file_can_replace_another(storage: SealedStorage, tmp_path: Path) -> 
         storage.open("yours")
 
 
-def test_a_new_key_for_records_takes_the_place_of_the_old(storage: SealedStorage, settings: Any) -> None:
+def test_a_new_key_for_records_replaces_the_old(storage: SealedStorage, settings: Any) -> None:
     settings.RECORDS_KEY = "old" * 20
     storage.save("file", ContentFile(b"content"))
     settings.RECORDS_KEY, settings.RECORDS_KEY_FALLBACKS = "new" * 20, ["old" * 20]

@@ -54,7 +54,7 @@ def test_the_public_key_shows_who_signed_what() -> None:
         checked(f"{head}.{forged}.{proof}", key)
 
 
-def test_the_key_stays_while_the_secret_key_does(settings: Any) -> None:
+def test_old_signatures_verify_after_a_new_secret_key(settings: Any) -> None:
     before, [old] = signed(CONTENT), public_keys()
     assert signed(CONTENT) == before
     settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
@@ -65,7 +65,7 @@ def test_the_key_stays_while_the_secret_key_does(settings: Any) -> None:
     checked(signed(CONTENT), new)
 
 
-def test_the_public_key_does_not_tell_the_secret(settings: Any) -> None:
+def test_the_public_key_does_not_reveal_the_secret(settings: Any) -> None:
     message = str(public_keys()) + signed(CONTENT)
     assert settings.SECRET_KEY not in message and '"d"' not in message
 
@@ -118,7 +118,7 @@ def test_a_table_is_read_row_by_row_with_its_lines() -> None:
     assert list(table_read_named("")) == []
 
 
-def test_json_documents_are_parsed_strictly() -> None:
+def test_json_documents_are_parsed_or_refused_with_a_reason() -> None:
     assert document_parse('{"a": [1, null, "ü"]}') == {"a": [1, None, "ü"]}
     for content, reason in ((b"{", "line 1 column 2"), (b"\xff\xfe\xff", "decode"), (b"[" * 200_000, "too deep")):
         with pytest.raises(UnreadableError, match=reason):

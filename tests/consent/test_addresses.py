@@ -73,7 +73,7 @@ def decide(holder: DataHolder, level: str = "HIGH") -> None:
     factories.consent_choose(holder=DataHolder.objects.get(pk=holder.pk), level=level, form=form)
 
 
-def test_an_unconfirmed_address_gets_the_confirmation_alone(browser: Client, holder: DataHolder) -> None:
+def test_an_unconfirmed_address_gets_only_the_confirmation(browser: Client, holder: DataHolder) -> None:
     browser.post(TOLD, {"way": "mail", "email": "hanna@example.org"})
     (request,) = delivered()
     assert "digits" not in (request.subject + request.body).lower(), "other people may read the email"

@@ -167,7 +167,7 @@ def test_an_account_that_an_sql_prompt_raises_is_found() -> None:
     assert any("rows were removed" in fault for fault in verified())
 
 
-def test_accounts_as_services_admin_and_commands_change_them_are_no_fault() -> None:
+def test_account_changes_by_services_admin_and_commands_are_not_faults() -> None:
     call_command("createsuperuser", interactive=False, username="root", email="root@example.org", verbosity=0)
     root = User.objects.get(username="root")
     root.set_password(factories.PASSWORD)
@@ -274,7 +274,7 @@ def test_the_number_of_open_changes_follows_from_no_holder(study: Study) -> None
     assert list(change_faults(study)) == []
 
 
-def test_a_changed_secret_key_leaves_what_was_sealed_under_the_old_one(study: Study, settings: Any) -> None:
+def test_changing_the_secret_key_keeps_earlier_seals_valid(study: Study, settings: Any) -> None:
     old = settings.SECRET_KEY
     with override_settings(SECRET_KEY="n" * 60, SECRET_KEY_FALLBACKS=[old]):
         assert list(change_faults(study)) == []

@@ -139,7 +139,7 @@ def test_every_kind_of_decision_of_several_studies_has_its_proof(study, holder, 
         assert found.content["study"] == event.study.slug
 
 
-def test_the_script_runs_alone(event: ConsentEvent, clock: Clock, public: str, tmp_path: Path) -> None:
+def test_the_script_runs_without_other_packages(event: ConsentEvent, clock: Clock, public: str, tmp_path: Path) -> None:
     first, second = mailed(signed(clock), tmp_path), mailed(signed(clock), tmp_path)
     proof, receipt = tmp_path / "proof.json", tmp_path / "receipt.json"
     proof.write_text(json.dumps(own_proof(event, Checkpoint.objects.get(number=2))))

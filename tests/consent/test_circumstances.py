@@ -156,7 +156,7 @@ def test_an_ended_circumstance_does_not_return_by_itself(study, holder, give) ->
     assert takes_part(holder)
 
 
-def test_links_end_where_somebody_else_answers_and_stay_where_nobody_does(study, holder) -> None:
+def test_links_end_if_somebody_else_answers_and_stay_if_nobody_does(study, holder) -> None:
     services.holder_link(holder=holder, user=None)
     invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
     record(holder, "incapable")
@@ -277,7 +277,7 @@ def forgotten(study: Study, *acts: Callable[[], Any]) -> Lost:
 
 
 @pytest.mark.parametrize("kind", ["guardian", "proxy", "incapable", "died"])
-def test_no_consent_by_the_link_of_a_person_who_no_longer_answered_counts(study, holder, give, clock, kind) -> None:
+def test_consent_by_the_link_of_a_person_who_no_longer_answers_is_invalid(study, holder, give, clock, kind) -> None:
     """The restored database knows neither the guardian nor that the person's own link has ended."""
     lost = forgotten(study, lambda: record(holder, kind))
     give(holder, "LOW")
@@ -290,7 +290,7 @@ def test_no_consent_by_the_link_of_a_person_who_no_longer_answered_counts(study,
     assert len(list(answerer_faults(study))) == 1, "it is known now, so it is a fault"
 
 
-def test_a_guardian_entered_anew_does_not_make_the_decisions_of_the_first_faults(study, holder, give) -> None:
+def test_recording_a_guardian_again_keeps_earlier_decisions_valid(study, holder, give) -> None:
     """A steward checked who answers, and invited them, before the restore was settled."""
     lost = forgotten(study, lambda: record(holder, "guardian"), lambda: give(holder, "LOW"))
     record(holder, "guardian", date(2030, 1, 2))

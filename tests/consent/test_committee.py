@@ -36,7 +36,7 @@ def quorum_of_two(study: Study) -> Study:
     return services.quorum_set(study=study, acting_user=user_create("chris"), quorum=2)
 
 
-def test_a_policy_counts_with_the_last_approval_that_the_quorum_asks_for() -> None:
+def test_a_policy_takes_effect_with_the_last_approval_of_its_quorum() -> None:
     study = quorum_of_two(factories.study_open())
     before, policy, conrad = selectors.policy_in_force(study), proposed(study), user_create("conrad")
     with pytest.raises(ValidationError, match="0 of 2 approvals so far"):
@@ -64,7 +64,7 @@ def test_the_quorum_does_not_change_while_something_waits() -> None:
     assert quorum_of_two(study).quorum == 2
 
 
-def test_a_form_is_published_with_the_last_approval_that_the_quorum_asks_for() -> None:
+def test_a_form_is_published_with_the_last_approval_of_its_quorum() -> None:
     study = quorum_of_two(factories.study_open())
     proposal = factories.form_propose(study, {"en": "Read more.", "de": "Mehr lesen."})
     assert proposal_approve(proposal=proposal, acting_user=user_create("conrad")) is None
@@ -152,7 +152,7 @@ def propose_form(study: Study, days: int, *, clock: Clock) -> ConsentFormProposa
     return services.consent_form_propose(study=study, acting_user=committee, texts=texts, answer_by=day)
 
 
-def test_two_weeks_are_given_unless_a_proposal_names_a_day_to_come(staffed: Study, clock: Clock) -> None:
+def test_the_deadline_is_two_weeks_unless_a_proposal_names_a_day(staffed: Study, clock: Clock) -> None:
     today = day_of(clock.moment)
     for act, days in ((propose, -1), (propose, 366), (propose_form, -1), (propose_form, 366)):
         with pytest.raises(ValidationError, match="Enter today or a day within the next"):

@@ -125,7 +125,7 @@ def test_nobody_publishes_what_they_proposed_not_even_the_first_version(db: None
         ({"alliance": ALLIANCE}, "Learning together", "Together with Ward A, Ward B. The Example Hub asks"),
     ],
 )
-def test_changed_facts_come_with_a_version_that_asks_again(study, holder, give, changed, label, says) -> None:
+def test_changed_facts_need_a_version_that_asks_again(study, holder, give, changed, label, says) -> None:
     event = give(holder, "HIGH")
     facts, before = facts_of(study) | changed, facts_of(study)
     for renewal in (Renewal.NOT_ASKED, Renewal.ASKED):
@@ -140,7 +140,7 @@ def test_changed_facts_come_with_a_version_that_asks_again(study, holder, give, 
     assert list(form_faults(study)) == []
 
 
-def test_the_promised_last_day_only_comes_earlier_and_the_contact_just_changes(db: None) -> None:
+def test_the_last_day_can_only_be_brought_forward_and_the_contact_changes_freely(db: None) -> None:
     study = factories.study_create(retention_until=timezone.localdate() + timedelta(days=100))
     factories.form_publish(study, TYPO)
     for later in ((timezone.localdate() + timedelta(days=200)).isoformat(), None):
@@ -151,7 +151,7 @@ def test_the_promised_last_day_only_comes_earlier_and_the_contact_just_changes(d
     assert study.contact == "new@example.org", "no new consent is needed"
 
 
-def test_a_small_correction_is_announced_and_comes_into_force_by_itself(study, give, clock) -> None:
+def test_a_small_correction_is_announced_and_takes_effect_automatically(study, give, clock) -> None:
     holder = factories.holder_create(study, user=user_create("hanna"))
     give(holder, "HIGH")
     proposal = correct(study)
@@ -190,7 +190,7 @@ def test_an_objection_stops_a_correction_and_somebody_must_be_able_to_object(stu
         correct(study)
 
 
-def test_a_correction_is_left_out_if_overtaken_and_not_if_its_proposer_is_gone(study: Study, clock: Clock) -> None:
+def test_a_correction_is_dropped_if_superseded_but_not_if_its_proposer_has_left(study: Study, clock: Clock) -> None:
     other, third = factories.study_create("other"), factories.study_create("third")
     for each in (other, third):
         factories.form_publish(factories.committee_fill(each), TYPO)

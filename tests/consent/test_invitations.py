@@ -102,7 +102,7 @@ def test_no_one_is_invited_twice_unless_their_code_is_to_be_replaced(study, hold
         invite(study, "P" * 201)
 
 
-def test_whoever_had_their_records_erased_is_invited_again(study: Study, invited: IssuedInvitation) -> None:
+def test_erased_people_can_be_invited_again(study: Study, invited: IssuedInvitation) -> None:
     assert invited.invitation.holder is not None
     erasure_ask(holder=invited.invitation.holder, acting_user=None)
     records_erase(study.pk)

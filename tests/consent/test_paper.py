@@ -162,7 +162,7 @@ def test_long_lists_are_recorded_in_parts_and_whole(study: Study, monkeypatch: p
     assert list(ConsentEvent.chain_faults(study.pk)) == []
 
 
-def test_a_list_is_read_whatever_the_order_of_its_columns_or_says_why_not() -> None:
+def test_a_list_is_read_in_any_order_of_columns_or_refused_with_a_reason() -> None:
     text = "level,pseudonym,evidence,signed_on,form_version,remark\nlow, P-1 ,a.pdf,2026-01-05,1,x\n"
     assert paper_list_read(text.encode()) == [row(level="LOW")]
     for text, message in (

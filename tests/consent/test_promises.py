@@ -50,7 +50,7 @@ def test_pages_say_before_and_now_in_odds(high: DataHolder, hanna: User) -> None
     assert "up to 4 times (average) or 12 times (low)" in page, "one more answer does not change the others"
 
 
-def test_nothing_weaker_counts_without_a_separate_yes(high: DataHolder, hanna: User) -> None:
+def test_weaker_promises_need_a_separate_yes(high: DataHolder, hanna: User) -> None:
     browser = as_(hanna)
     assert send(browser, high, "study", "HIGH").status_code == 302
     check = text(browser.get(reverse("consent:check", args=["digits"])))
@@ -143,7 +143,7 @@ def test_accepting_one_promise_does_not_give_up_a_lost_one(study: Study, holder:
     assert list(selectors.promise_faults(study)) == []
 
 
-def test_the_committee_sees_counts_from_released_numbers_alone(study: Study, give: Decide) -> None:
+def test_the_committee_sees_only_released_counts(study: Study, give: Decide) -> None:
     proposer = member(study, "carla", Role.COMMITTEE)
     carla = as_(proposer)
     values = {"high": 2, "average": 2.5, "low": 2.9, "reason": "More is learned."}

@@ -315,7 +315,7 @@ def test_a_superuser_cannot_exclude_the_second_person(study: Study, kind: str) -
     assert roles_of(appoint(study, "otto", "operator", root)) == set()
 
 
-def test_the_database_itself_knows_a_second_person(watched: Study, otto: User) -> None:
+def test_the_database_requires_a_second_person(watched: Study, otto: User) -> None:
     row = RoleChange(study=watched, user=otto, role="steward", kind="given", changed_by=otto, proposed_by=otto)
     with pytest.raises(IntegrityError, match="second_person"), transaction.atomic():
         row.sequence, row.previous_hash, row.hash = 999, "0" * 64, "1" * 64
@@ -326,7 +326,7 @@ def proposed(watched: Study, user: User) -> Run:
     return run_draft(watched, proposer=user, **TABLE_RUN)
 
 
-def test_an_account_that_an_administrator_made_is_no_second_person_for_them(watched: Study) -> None:
+def test_an_account_is_not_a_second_person_for_the_administrator_who_made_it(watched: Study) -> None:
     """This is also true if somebody who oversees the study confirmed that account's role."""
     ada, puppet = administrator(watched, "ada", "operator", "puppet")
     services.membership_add(study=watched, user=puppet, role="operator", acting_user=ada)
@@ -361,7 +361,7 @@ def test_policies_forms_and_roles_need_a_second_person_too(watched: Study) -> No
             act(**fields)
 
 
-def test_an_account_changed_in_the_admin_counts_as_no_second_person(watched: Study) -> None:
+def test_an_account_changed_in_the_admin_is_not_a_second_person(watched: Study) -> None:
     root = user_create("root", is_superuser=True, is_staff=True)
     client = as_(root)
     words = {"usable_password": "true", "password1": "changed 4711", "password2": "changed 4711"}
@@ -383,7 +383,7 @@ def test_an_account_changed_in_the_admin_counts_as_no_second_person(watched: Stu
     assert "hanna" not in client.get(reverse("staff_accounts")).text, "a holder is in no list of staff"
 
 
-def test_a_role_that_one_person_gave_alone_makes_no_second_person(watched: Study) -> None:
+def test_a_role_given_by_one_person_does_not_make_a_second_person(watched: Study) -> None:
     root = user_create("root", is_superuser=True)
     gift = appoint(watched, "gift", "operator", root)
     assert roles_of(gift) == {"operator"}

@@ -131,7 +131,7 @@ def test_a_form_suspends_consents_from_its_date_on(clock: Clock, db: None, give:
     assert selectors.holders_lapsed_since(study, before).tolist() == []
 
 
-def test_the_state_of_consents_changes_with_whatever_changes_a_snapshot(clock: Clock, db: None, give: Decide) -> None:
+def test_the_state_of_consents_changes_whenever_a_snapshot_does(clock: Clock, db: None, give: Decide) -> None:
     study = factories.study_open("timed")
     holder = factories.holder_create(study)
     give(holder, "LOW")

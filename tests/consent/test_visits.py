@@ -40,7 +40,7 @@ def ask_anew(study: Study) -> None:
     factories.form_publish(study, {"en": "New.", "de": "Neu."})
 
 
-def test_a_choice_leads_to_an_address_of_its_own_to_be_confirmed(visitor: Client, study: Study) -> None:
+def test_a_choice_is_confirmed_at_a_separate_address(visitor: Client, study: Study) -> None:
     sent = visitor.post(url("study", study), {**ANSWER, "choice": "HIGH"})
     assert sent.url == url("check", study)
     for _ in range(2):  # Back, forward and another language show it again
@@ -70,7 +70,7 @@ def test_every_page_and_one_button_extend_the_visit(visitor: Client, study: Stud
     assert document["ends"][:13] == "2026-01-01T10"
 
 
-def test_an_answer_that_comes_too_late_is_kept_for_the_same_person(visitor, study, codes, clock) -> None:
+def test_a_late_answer_is_kept_for_the_same_person(visitor, study, codes, clock) -> None:
     clock.days_pass(3 * HOURS)
     late = visitor.post(url("study", study), {**ANSWER, "choice": "LOW"})
     assert late.url == reverse("join")

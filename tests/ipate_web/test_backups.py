@@ -290,7 +290,7 @@ def test_records_erased_after_a_backup_come_back_and_are_erased_again(tmp_path: 
 
 
 @pytest.mark.exhaustive
-def test_old_backups_forget_whoever_was_erased_with_the_next_copy_of_the_keys(tmp_path: Path) -> None:
+def test_old_backups_cannot_restore_erased_people_after_the_next_copy_of_the_keys(tmp_path: Path) -> None:
     study = study_with_table()
     left = study.holders.earliest("pk")
     others = set(study.holders.exclude(pk=left.pk).values_list("pk", flat=True))
@@ -391,7 +391,7 @@ def test_a_refused_restoration_changes_nothing(tmp_path: Path, identity: Path, m
     assert files() == before and Study.objects.count() == 1
 
 
-def test_an_encrypted_backup_tells_nothing_without_the_private_key(tmp_path: Path, identity: Path) -> None:
+def test_an_encrypted_backup_reveals_nothing_without_the_private_key(tmp_path: Path, identity: Path) -> None:
     study = study_with_table()
     made = backup(tmp_path / "backups")
     raw = made.read_bytes()
@@ -618,7 +618,7 @@ def test_a_file_that_comes_and_goes_while_it_is_copied_is_tried_again(tmp_path, 
     assert not list(tmp_path.glob("another/*"))
 
 
-def test_files_over_which_their_writers_died_keep_nobody_from_a_backup(tmp_path: Path) -> None:
+def test_unfinished_files_of_dead_writers_do_not_prevent_a_backup(tmp_path: Path) -> None:
     study = study_with_table()
     whole = Path(storages["private"].path(study.datasets.get(kind="private").artifact))
     for name, length in (("empty", 0), ("header", 90), ("half", whole.stat().st_size // 2)):

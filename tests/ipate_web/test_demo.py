@@ -128,7 +128,7 @@ def test_the_demo_serves_the_site_before_anything_is_carried_out(done: list[str]
 @pytest.mark.worker
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
-def test_the_demo_goes_on_where_it_was_stopped_and_can_be_run_again(tmp_path: Path) -> None:
+def test_the_demo_resumes_and_can_be_run_again(tmp_path: Path) -> None:
     database = tmp_path / "ipate.sqlite3"
 
     def count(query: str) -> int:

@@ -100,7 +100,7 @@ def test_styles_that_were_not_collected(client: Client, settings: Any, tmp_path:
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.worker
 @pytest.mark.django_db(transaction=True)
-def test_workers_are_heard_until_they_stop_or_die(client, settings, tmp_path, end) -> None:
+def test_workers_count_as_alive_until_they_stop_or_die(client, settings, tmp_path, end) -> None:
     settings.HEARTBEAT_TIMEOUT = 1.5
     log = tmp_path / "worker.log"
     with worker(log) as process:

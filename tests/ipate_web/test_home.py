@@ -122,7 +122,7 @@ def test_a_chosen_language_is_kept_on_every_page_and_after_signing_out(study: St
 
 
 @pytest.mark.parametrize("method", ["TRACE", "PROPFIND"])
-def test_methods_that_no_page_knows_are_not_allowed(client: Client, method: str) -> None:
+def test_unknown_http_methods_are_not_allowed(client: Client, method: str) -> None:
     client.force_login(factories.user_create("hanna"))
     for address in ("/", "/healthz", "/readyz", "/privacy/", "/glossary/", "/my/", "/join/x/", "/api/v1/"):
         assert client.generic(method, address).status_code == 405, address

@@ -199,7 +199,7 @@ def test_people_who_were_registered_under_another_spelling_are_found(study: Stud
 
 
 @pytest.mark.parametrize("before", ["Mu\u0308ller", "101.0"])
-def test_whoever_was_erased_under_another_spelling_keeps_their_account(study: Study, before: str) -> None:
+def test_a_person_erased_under_another_spelling_keeps_their_account(study: Study, before: str) -> None:
     holder = DataHolder.objects.create(study=study, pseudonym=before)
     erasure_ask(holder=holder, acting_user=None)
     records_erase(study.pk)
@@ -224,7 +224,7 @@ GUARDIAN = Invited("P-17", "guardian", date(2031, 5, 4))
         ("P-1\n\n Mu\u0308ller \nM\xfcller\n", [Invited("P-1"), Invited("M\xfcller")]),
     ],
 )
-def test_a_list_of_people_is_read_as_what_it_is(text: str, people: list[Invited]) -> None:
+def test_lists_of_people_are_read_in_every_format(text: str, people: list[Invited]) -> None:
     text = (FIELD / text).read_text() if text.endswith(".txt") else text
     assert invitees_read(text) == people
 

@@ -126,7 +126,7 @@ def test_signing_in_resets_only_the_users_own_failures(limits: None) -> None:
 
 
 @pytest.mark.django_db
-def test_answers_do_not_tell_whether_there_is_an_account(limits: None) -> None:
+def test_responses_do_not_reveal_whether_an_account_exists(limits: None) -> None:
     factories.user_create("hanna")
     factories.user_create("olga-1", is_staff=True)
     factories.user_create("former-2", is_active=False)

@@ -135,7 +135,7 @@ def test_more_studies_need_no_more_queries(study: Study) -> None:
     assert queries(root) <= 21
 
 
-def test_home_and_api_tell_the_same(study: Study) -> None:
+def test_home_and_api_list_the_same_tasks(study: Study) -> None:
     run = run_draft(study, title="First", **TABLE_RUN)
     client = as_(member(study, "operator"))
     page = client.get("/").content.decode()

@@ -51,7 +51,7 @@ quick = settings(derandomize=True, deadline=None, max_examples=60)
 
 @quick
 @given(**votes, budget=st.floats(0.3, 8))
-def test_it_is_the_definition_and_nobody_overspends(seed, queries, groups, size, budget) -> None:
+def test_it_matches_the_definition_and_nobody_overspends(seed, queries, groups, size, budget) -> None:
     past, check, label, answered = random_vote(seed, queries, groups, size)
     epsilons = budget * np.random.default_rng(seed).uniform(0.3, 1, groups)
     prefix = affordable_prefix(past, check, label, answered, epsilons, DELTA, ORDERS)

@@ -59,7 +59,7 @@ def test_a_password_is_reset_by_mail(client: Client, mailbox: Mailbox, hanna: Us
     assert [subject(mail) for mail in mailbox.deliver()] == ["Your account has changed"]
 
 
-def test_asking_for_mails_is_limited_and_does_not_tell_whether_there_is_an_account(hanna: User, settings) -> None:
+def test_requesting_mails_is_limited_and_does_not_reveal_accounts(hanna: User, settings) -> None:
     settings.SIGN_IN_TRIES = 2
     client, answers, page = Client(), set(), reverse("account_reset_password")
     for address in ("hanna@example.org", "nobody@example.org"):
@@ -116,7 +116,7 @@ def test_name_and_wishes_are_kept(client: Client, hanna: User) -> None:
     assert (wishes.approvals, wishes.ends, wishes.shares) == (False, True, False)
 
 
-def test_what_is_longer_than_any_address_signs_nobody_in(client: Client, hanna: User) -> None:
+def test_overlong_input_signs_nobody_in(client: Client, hanna: User) -> None:
     page = client.post(reverse("account_login"), {"login": "h" * 60_000, "password": factories.PASSWORD})
     assert page.status_code == 200 and "at most 320 characters" in page.text
 
@@ -267,7 +267,7 @@ def test_they_operate_their_studies_and_appoint_no_committee_nor_each_other(admi
         accounts.administrator_set(user=friend, appointed=True, acting_user=ada)
 
 
-def test_superusers_say_who_administers_on_record(ada: User) -> None:
+def test_superusers_appoint_administrators_and_this_is_recorded(ada: User) -> None:
     root = as_(factories.user_create("root", is_superuser=True, is_staff=True))
     page = reverse("administrator", args=[ada.pk])
     assert "Remove ada as an administrator?" in root.get(page).text
@@ -332,7 +332,7 @@ def test_the_last_administrator_stays_and_nobody_closes_their_own_account(admini
         accounts.account_close(user=bob, acting_user=None)
 
 
-def test_accounts_out_of_reach_are_not_closed(administrator: Client, ada: User) -> None:
+def test_accounts_outside_an_administrators_control_are_not_closed(administrator: Client, ada: User) -> None:
     root = factories.user_create("root", is_superuser=True, is_staff=True)
     assert administrator.post(close(root), {"act": "close"}).status_code == 403
     assert administrator.post(close(factories.user_create("hanna"))).status_code == 404, "not a staff account"

@@ -191,7 +191,7 @@ def test_requests_of_an_open_page_do_not_count_as_activity(client: Client, olga:
     assert "_auth_user_id" not in client.session
 
 
-def test_holders_stay_signed_in_and_nothing_is_kept_of_when_they_came(client: Client, olga: User, after) -> None:
+def test_holders_stay_signed_in_and_their_visits_are_not_recorded(client: Client, olga: User, after) -> None:
     hanna = factories.user_create("hanna")
     factories.holder_create(olga.memberships.first().study, user=hanna)
     client.force_login(hanna)

@@ -76,7 +76,7 @@ def finished(study: Study, recipe: dict[str, Any]) -> Run:
     return run
 
 
-def test_a_run_over_samples_costs_everything_first_and_leads_to_a_network(learned_over_samples, client) -> None:
+def test_a_run_over_samples_is_charged_in_advance_and_gives_a_network(learned_over_samples, client) -> None:
     run, researcher = learned_over_samples, client("researcher")
     costs = researcher.get(f"{RUNS}/{run.pk}/costs").json()
     for group in costs["groups"]:

@@ -213,7 +213,7 @@ def test_only_administrators_set_up_rehearsals(tryout: Study, client: Client) ->
     assert not Study.objects.filter(slug="dry-run").exists()
 
 
-def test_people_cannot_be_imported_into_rehearsals(study: Study, client: Client) -> None:
+def test_imports_for_rehearsals_are_refused_in_studies_of_people(study: Study, client: Client) -> None:
     sent = {"name": "more", "kind": "public", "file": SimpleUploadedFile("a.csv", b"age,smoker\n3,no\n")}
     assert client("steward").post(f"{STUDIES}/ward/datasets", sent).status_code == 409
     assert not study.datasets.filter(name="more").exists()

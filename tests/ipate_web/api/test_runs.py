@@ -90,7 +90,7 @@ def test_one_person_has_one_plan_computed_at_a_time(study: Study, client: Client
     assert researcher.post(f"{RUNS}/plan", proposal(study), format="json").status_code == 200
 
 
-def test_few_plans_are_computed_at_once_whoever_asks(study: Study, client: Client, settings: Any) -> None:
+def test_only_a_few_plans_are_computed_at_once(study: Study, client: Client, settings: Any) -> None:
     settings.PLANS_AT_ONCE = 2
     run, operator = run_draft(study), client("operator")
     with slot(0), slot(-1):

@@ -74,7 +74,7 @@ def event(study: Study) -> ConsentEvent:
     return ConsentEvent.objects.get()
 
 
-def test_a_receipt_is_found_by_what_is_read_out_and_tells_no_choice(study: Study, event: ConsentEvent) -> None:
+def test_a_receipt_is_found_by_its_code_and_reveals_no_choice(study: Study, event: ConsentEvent) -> None:
     number = receipt_number(event.hash)
     heard = [receipt_code(number), receipt_code(number).lower().replace("-", " "), number]
     for who, number in product(("olga", "auditor"), heard):
@@ -85,7 +85,7 @@ def test_a_receipt_is_found_by_what_is_read_out_and_tells_no_choice(study: Study
     assert not LevelAccess.objects.exists()
 
 
-def test_a_refusal_and_a_consent_look_the_same_and_an_older_receipt_is_said_to_be_older(study, event) -> None:
+def test_refusals_and_consents_look_the_same_and_older_receipts_are_marked(study, event) -> None:
     other = factories.holder_create(study, "P-3")
     refusal = services.consent_refuse(holder=other, form=study.consent_forms.get(), acting_user=None)
 
@@ -212,7 +212,7 @@ def counting() -> Study:
     return roles_fill(study_with_consents("checks"))
 
 
-def test_an_operator_counts_once_and_nothing_stays(counting: Study) -> None:
+def test_an_operator_counts_once_and_answers_are_cleared(counting: Study) -> None:
     """A second click would charge everybody again, and different noise would replace the counts."""
     forms, address = url("consent_forms", counting), reverse("staff:check_answers", args=[counting.slug])
     committee, operator = as_("committee"), as_("olga")

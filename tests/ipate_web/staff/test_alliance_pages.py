@@ -46,7 +46,7 @@ def test_both_sides_see_a_run_from_its_proposal_to_its_approval() -> None:
     assert "This study is a site of the alliance." in text(browser.get(url("run", taken)))
 
 
-def test_operators_of_the_hub_go_on_without_a_silent_site_once_they_have_read_what_that_means() -> None:
+def test_operators_of_the_hub_continue_without_a_silent_site_after_reading_the_consequences() -> None:
     there, browser = Installations(3), as_("olga")
     steps = {"method": Run.Method.SGD, "choices": {"steps": 3, "sigma": 10.0}}
     runs = there.start(**steps)
@@ -64,7 +64,7 @@ def test_operators_of_the_hub_go_on_without_a_silent_site_once_they_have_read_wh
     assert advance(runs[0]).status == Run.Status.FAILED
 
 
-def test_a_draft_that_somebody_has_begun_tells_people_of_an_alliance_as_well() -> None:
+def test_an_existing_draft_mentions_a_new_alliance_as_well() -> None:
     there = Installations()
     site = there.sites[0]
     consent_form_draft_save(

@@ -140,7 +140,7 @@ def test_a_policy_is_commented_on_and_rejected_with_a_reason(study: Study) -> No
     assert list(Remark.chain_faults(study.pk)) == []
 
 
-def test_the_database_itself_knows_a_second_person(study: Study) -> None:
+def test_the_database_requires_a_second_person(study: Study) -> None:
     proposal = factories.form_propose(study, MORE)
     same = {name: getattr(proposal, name) for name in ("study", "texts", "facts", "digest", "renewal")}
     form = ConsentForm(version=2, proposal=proposal, **same)

@@ -139,7 +139,7 @@ def test_a_look_alike_that_was_registered_since_the_check_stops_the_import(clien
     assert store(client, url, begun) is not None, "people who confirm that they saw the similar names may continue"
 
 
-def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, study: Study, settings: Any) -> None:
+def test_only_stewards_see_the_names_of_holders_with_too_many_rows(client: Client, study: Study, settings: Any) -> None:
     settings.MOST_RECORDS = 1
     DataHolder.objects.create(study=study, pseudonym="ADA-0")
     DataHolder.objects.create(study=study, pseudonym="A-d-a")
@@ -214,7 +214,7 @@ def test_other_targets_are_declared_without_json(client, study, content, answers
     assert [dataset.outcome.written(code) for code in codes] == learned
 
 
-def test_columns_are_a_table_with_facts_of_public_files_alone(client: Client, study: Study) -> None:
+def test_columns_are_a_table_with_facts_from_public_files_only(client: Client, study: Study) -> None:
     content = "who,age,sex,back\n" + "".join(f"p{at},{at},f,no\n" for at in range(5)) + "p9,?,m,yes\n"
     url, _private = begin(client, content)
     assert "In the first rows" not in client.get(url).text

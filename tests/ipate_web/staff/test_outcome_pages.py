@@ -214,7 +214,7 @@ def test_classes_are_shown_next_to_public_numbers_of_the_levels(finished: Run) -
         assert fairness_of(finished, model) is None, "one class cannot be compared"
 
 
-def test_a_model_goes_from_candidate_to_production_on_record(finished: Run) -> None:
+def test_a_models_stages_are_recorded(finished: Run) -> None:
     listed, model = reverse("staff:models", args=[finished.study.slug]), finished.student
     stage = url("model_stage", finished)
     page = browse(listed).text
@@ -293,7 +293,7 @@ def downloads(run: Run) -> list[dict[str, str]]:
     return list(Release.objects.filter(run=run.pk, kind=Release.Kind.DOWNLOAD).values_list("content", flat=True))
 
 
-def test_the_file_is_the_one_in_the_register_and_who_took_it_is_on_record(run: Run) -> None:
+def test_the_file_matches_the_register_and_downloads_are_recorded(run: Run) -> None:
     rosa, committee = browser(run, Role.RESEARCHER), browser(run, Role.COMMITTEE)
     seen = rosa.get(url("run", run)).text
     assert "Number of people in each cell" in seen and "Withdraw the table" not in seen
@@ -311,7 +311,7 @@ def test_the_file_is_the_one_in_the_register_and_who_took_it_is_on_record(run: R
 
 
 @pytest.mark.parametrize("where", ["page", "api"])
-def test_a_withdrawn_table_is_given_to_nobody(run: Run, where: str) -> None:
+def test_a_withdrawn_table_cannot_be_downloaded(run: Run, where: str) -> None:
     rosa, oda = browser(run, Role.RESEARCHER), browser(run, Role.OPERATOR)
     withdraw, reason = reverse("staff:run_result_withdraw", args=[run.study.slug, run.pk]), "Its bins were wrong."
     api = partial(oda.post, reverse("api:run-table-withdraw", args=[run.pk]), content_type="application/json")
@@ -335,7 +335,7 @@ def drawn() -> Run:
 
 
 @pytest.mark.parametrize("made", ["run", "drawn"])
-def test_a_file_stays_as_it_was_released_however_tables_are_written_later(made, request, monkeypatch) -> None:
+def test_a_released_file_never_changes(made, request, monkeypatch) -> None:
     result = request.getfixturevalue(made).result
     for kind in (CountTable, SyntheticRows):
         monkeypatch.setattr(kind, "to_csv", lambda _table: "as a later version writes it")

@@ -68,7 +68,7 @@ def test_a_revealing_level_name_is_warned_of(study: Study) -> None:
     assert message in text(as_("carla").get(BASE))
 
 
-def test_consequences_count_the_holders_whom_a_policy_reaches(study: Study) -> None:
+def test_consequences_count_the_affected_holders(study: Study) -> None:
     factories.policy_approve(study, 0.5, 1.5, 4)  # HIGH and AVERAGE become smaller at once, LOW stays at 3
     holder, form = study.holders.get(pseudonym="P-2"), selectors.consent_form_in_force(study)
     factories.consent_choose(holder=holder, level="LOW", form=form)  # and one person consents to 4
@@ -80,7 +80,7 @@ def test_consequences_count_the_holders_whom_a_policy_reaches(study: Study) -> N
     }
 
 
-def test_a_second_person_sees_whom_it_reaches_and_puts_it_in_force(study: Study) -> None:
+def test_a_second_person_sees_who_is_affected_and_approves(study: Study) -> None:
     propose(study)
     proposer, conrad = as_("carla"), as_("conrad")
     page = proposer.get(APPROVE).text
@@ -143,7 +143,7 @@ def test_the_forecast_for_policies_equals_a_plan_with_one_round(table: Study) ->
     assert min(right) <= together.limit <= max(right)
 
 
-def test_too_few_people_and_missing_levels_are_said_and_the_whole_cap_counts_though_runs_hold_it(table: Study) -> None:
+def test_forecasts_report_too_few_people_and_missing_levels_and_use_the_whole_cap(table: Study) -> None:
     few = forecast_page(table, SMALLER, **dict.fromkeys(HOLDERS, "9"))
     assert "There are too few people for these promises" in text(few)
     assert "too few people" not in text(forecast_page(table, {"high": "5", "average": "6", "low": "7"}))

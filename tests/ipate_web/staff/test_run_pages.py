@@ -206,7 +206,7 @@ def test_an_unseen_draft_is_not_approved(draft: Run) -> None:
     assert draft.status == "approved"
 
 
-def test_a_withdrawn_run_is_shown_as_such_and_stays_so(draft: Run) -> None:
+def test_a_withdrawn_run_stays_withdrawn_and_is_shown_as_such(draft: Run) -> None:
     client = as_("researcher")
     assert "Withdraw “First”?" in client.get(url("run_withdraw", draft)).text
     page = client.post(url("run_withdraw", draft), follow=True).text
@@ -376,7 +376,7 @@ def larger() -> Study:
     return study_with_roles(holders=60)
 
 
-def test_the_plan_tells_rounds_noise_and_forecast(larger: Study) -> None:
+def test_the_plan_shows_rounds_noise_and_forecast(larger: Study) -> None:
     form = as_("operator").get(url("run_new", larger)).context["form"]
     for name in ("sigma", "radius_share", "first_queries"):
         assert form[f"asking-{name}"].value() is None, "the forecast chooses what is not set"

@@ -71,7 +71,7 @@ def root() -> Client:
     return as_("root")
 
 
-def test_a_study_begins_with_five_questions_and_faults_stand_beside_their_fields(root: Client) -> None:
+def test_a_study_begins_with_five_questions_and_errors_are_next_to_their_fields(root: Client) -> None:
     new = reverse("staff:study_new")
     assert [field.name for field in root.get(new).context["form"].questions] == [*BASICS, "rehearsal"]
     for field, value, message in (
@@ -400,7 +400,7 @@ SECRETS_IN_THE_ADMIN = {
 }
 
 
-def test_the_admin_shows_secrets_to_superusers_alone(finished: Study, root: Client, clerk: User) -> None:
+def test_the_admin_shows_secrets_only_to_superusers(finished: Study, root: Client, clerk: User) -> None:
     client = as_("clerk")
     for page, secrets in SECRETS_IN_THE_ADMIN.items():
         row = apps.get_model(*page.split("_")).objects.earliest("pk")

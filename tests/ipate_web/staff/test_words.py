@@ -39,7 +39,7 @@ def test_stored_sentences_are_translated_for_the_reader() -> None:
         assert translated("Cancelled by olga.") == '<span lang="en">Cancelled by olga.</span>'
 
 
-def test_moments_have_seconds_and_zone_unless_timing_must_not_be_told() -> None:
+def test_times_have_seconds_and_zone_unless_they_are_secret() -> None:
     when = datetime(2026, 7, 1, 12, 3, 4, 567, tzinfo=UTC)
     for tag, moment, language, zone, expected in (
         ("{% moment when %}", when, "en", "UTC", "2026-07-01T12:03:04+00:00 2026-07-01 12:03:04 UTC"),

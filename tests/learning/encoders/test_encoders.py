@@ -281,7 +281,7 @@ def test_the_published_file_takes_a_sentence_with_a_tokenizer(texts_process):
         assert found == pytest.approx(model.predict_proba(vector[None]), abs=1e-6)
 
 
-def test_texts_without_an_encoder_are_described_alike_in_the_published_file():
+def test_texts_without_an_encoder_have_the_same_coordinates_in_the_published_file():
     letters, rng = np.array(list("abcdeXY 1.-é")), np.random.default_rng(1)
     said = ["".join(rng.choice(letters, rng.integers(0, 40))) for _ in range(80)] + SAID
     schema = TabularSchema((TextColumn("m", 50),), ("ham", "spam"))

@@ -235,7 +235,7 @@ def test_categories_are_matched_as_the_site_spells_them(table_model: Model) -> N
     assert "without spaces" in session.get_modelmeta().custom_metadata_map["cells"]
 
 
-def test_the_file_says_what_it_is_and_is_the_same_again(table_model: Model) -> None:
+def test_the_file_describes_itself_and_is_reproducible(table_model: Model) -> None:
     """A column may even have the name of an output."""
     content = onnx_file(table_model, TABLE, {"purpose": "to test"})
     session = onnxruntime.InferenceSession(content)

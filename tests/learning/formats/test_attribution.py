@@ -119,7 +119,7 @@ def test_no_order_and_no_spelling_gives_a_record_to_another_person(tmp_path_fact
     assert balance.parts["Observation"].seen == len(spelled)
 
 
-def test_patients_who_were_merged_count_as_the_one_that_is_left(tmp_path: Path) -> None:
+def test_merged_patients_count_as_the_remaining_one(tmp_path: Path) -> None:
     gone = [{"other": at("Patient/b"), "type": "replaced-by"}]
     facts, balance = read(tmp_path, patient("a", link=gone), patient("b"), glucose(at("Patient/a"), 1))
     assert measured(facts) == [("b", 1)] and "a" not in {fact.person for fact in facts}

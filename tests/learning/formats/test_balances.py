@@ -279,7 +279,7 @@ def test_public_rows_are_combined_where_they_have_pseudonyms(tmp_path: Path) -> 
     assert len(public) == drawn(90)["who"].nunique() and (public.x == private.x).all()
 
 
-def test_an_answer_may_stand_in_one_record_alone_and_numbers_are_combined(tmp_path: Path) -> None:
+def test_an_answer_may_be_in_one_record_only_and_numbers_are_combined(tmp_path: Path) -> None:
     frame, report = drawn(4).assign(who=["a", "a", "b", "b"], ill=["", "J", "", ""]), Report()
     rows = read(tmp_path, frame, schema(), report=report)
     assert rows.holders == ["a"] and rows.y is not None and rows.y.tolist() == [1]

@@ -135,7 +135,7 @@ def test_texts_are_kept_as_bytes_in_tables_and_arrays(tmp_path):
     assert texts(read_file(path, SMS).x) == ["née", "b"]
 
 
-def test_a_schema_of_texts_is_of_texts_alone_and_written_and_read():
+def test_a_schema_of_texts_has_no_other_columns_and_can_be_stored():
     assert schema_from_json(schema_to_json(SMS)) == SMS
     document = {"name": "m", "role": "text"}
     table = {"kind": "table", "columns": [document], "classes": ["a", "b"]}
@@ -232,7 +232,7 @@ def test_a_missing_or_changed_file_is_refused(tmp_path):
         catalogue_load("adult", tmp_path)
 
 
-def test_rows_fit_together_and_stay_so_where_some_are_chosen():
+def test_arrays_of_rows_have_the_same_length_also_after_selection():
     for labels, holders, problem in (
         ([1], None, "2 records but 1 labels"),
         (None, ["a"] * 3, "2 records but 3 holders"),

@@ -117,7 +117,7 @@ def test_a_person_with_many_records_counts_as_one_and_an_invalid_record_for_noth
     assert counted(counts_question("sick"), bad, caps) == {("no",): 0.5}
 
 
-def test_weights_follow_caps_or_are_alike() -> None:
+def test_weights_depend_on_caps_or_are_equal() -> None:
     among = records(*(("5", "nurse", "f", "no", owner) for owner in range(3)))
     assert counted(counts_question("sick"), among, CAPS)[("no",)] == pytest.approx(0.25 + 0.5 + 1.0, abs=1e-3)
     assert counted(counts_question("sick", weighing="alike"), among, CAPS)[("no",)] == 3.0
@@ -190,7 +190,7 @@ def test_intervals_hold_95_times_in_100() -> None:
     assert np.abs(np.mean(inside, axis=0) - 0.95).max() < 4 * np.sqrt(0.95 * 0.05 / draws)
 
 
-def test_numbers_of_people_are_right_where_levels_are_spread_alike() -> None:
+def test_numbers_of_people_are_right_if_levels_are_spread_evenly() -> None:
     # 90 people, a third at each level, and two thirds of each well: the estimate is 60 and 30.
     rows = [("5", "nurse", "f", ("no", "no", "yes")[owner // 3 % 3], owner) for owner in range(90)]
     caps = CAPS[np.arange(90) % 3]
@@ -252,7 +252,7 @@ def test_a_plan_warns_of_too_few_people_for_the_noise() -> None:
 
 
 @pytest.mark.statistical
-def test_the_forecast_of_a_table_holds_what_noise_makes_of_it() -> None:
+def test_the_forecast_of_a_table_matches_the_effect_of_noise() -> None:
     """The noise is drawn 2,000 times: the mean distance matches, and 95 in 100 distances are within the interval."""
     plan = table_plan.CountsPlan(8.0, 0.16, 900.0, 600.0, 20)
     forecast = table_plan.forecast_table(plan)
@@ -274,7 +274,7 @@ def table(sums: np.ndarray, *, groups: tuple[str, ...] = (), missing: bool = Fal
     return CountTable(columns, values, tuple(sums.ravel().tolist()), sigma, 1.0, edges, ())
 
 
-def test_without_noise_summaries_are_those_of_the_people_of_each_group_and_without_who_is_not_known() -> None:
+def test_without_noise_summaries_are_those_of_each_groups_people_with_known_values() -> None:
     sums = np.array([0, 0, 10, 20, 40, 20, 10, 0, 0, 0])
     (summary,) = summaries(table(sums, sigma=1e-9))
     assert (summary.column, summary.group) == ("age", "")
@@ -308,7 +308,7 @@ def test_the_interval_of_a_mean_is_what_the_tests_leave() -> None:
         assert summary.low <= summary.value <= summary.high
 
 
-def test_a_count_of_nobody_has_no_mean() -> None:
+def test_an_empty_count_has_no_mean() -> None:
     assert (
         mean(EDGES, np.full(10, 0.1), np.full(10, 25.0)) is None
         and mean(EDGES, np.full(10, -40.0), np.ones(10)) is None

@@ -119,7 +119,7 @@ def test_nobody_is_charged_more_than_the_bounds_or_beyond_a_limit(made: tuple[An
         assert (answer["charge"] <= limit).all()
 
 
-def test_several_shards_take_one_step_at_a_time_and_the_state_after_a_release_is_what_its_file_says() -> None:
+def test_with_several_shards_each_batch_is_one_step_and_stored_states_match() -> None:
     question, who = steps(), people()
     part, state, answers = question.part(0, 0, 4), question.state(None), []
     for mask in (who.holders % 2 == 0, who.holders % 2 == 1):

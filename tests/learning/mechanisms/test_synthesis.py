@@ -96,7 +96,7 @@ def test_nobody_adds_more_than_they_are_charged_in_any_round(each: int) -> None:
     assert (total <= people.caps).all()
 
 
-def test_the_tables_of_a_round_follow_from_releases_alone_and_a_bad_record_breaks_nothing() -> None:
+def test_the_tables_of_a_round_depend_only_on_releases_and_bad_records_are_harmless() -> None:
     records = records_of(30)
     records.x[3] = np.nan
     bad = Records(records.x, np.where(np.arange(30) == 5, 9, records.classes), records.owner)
@@ -128,7 +128,7 @@ def test_the_strongest_tree_is_the_strongest_of_all_trees() -> None:
         assert found == pytest.approx(max(sum(weights[list(chosen)]) for chosen in trees))
 
 
-def test_noise_alone_makes_no_strength_and_dependence_does() -> None:
+def test_only_dependence_and_not_noise_gives_strength() -> None:
     rng, independent = np.random.default_rng(0), np.full((2, 4, 4), 200.0)
     drawn = [strength(independent + rng.normal(0, 10, independent.shape), 10.0) for _ in range(2000)]
     assert abs(np.mean(drawn)) < 4 * np.std(drawn) / np.sqrt(2000)

@@ -89,7 +89,7 @@ def test_votes_and_charges_are_those_written_out_by_hand(residual, cap) -> None:
 
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("kernel", ["uniform", "epanechnikov"])
-def test_without_one_holder_the_sum_differs_by_their_contribution_alone(residual, kernel) -> None:
+def test_without_one_holder_the_sum_differs_by_exactly_their_contribution(residual, kernel) -> None:
     w = world(3, records=400, holders=25, d=8)
     options = {
         "radius_share": 0.05, "n_classes": CLASSES, "sigma": 1.0, "kernel": kernel,
@@ -189,7 +189,7 @@ def test_rounding_never_makes_a_vote_count_more_than_one(kernel: str) -> None:
             assert norm == Fraction(charged.sum()) and norm <= (1 if guess is None else 2)
 
 
-def test_absent_neighbours_records_and_classes_are_ordinary_and_a_bad_record_stops_nobody() -> None:
+def test_missing_neighbours_records_and_classes_and_bad_records_cause_no_errors() -> None:
     def asked(queries, reach, records, classes, holders, caps=(PLENTY,), n_classes=2):
         how = {"n_classes": n_classes, "accounts": PlainAccounts(caps), "sigma": 1.0}
         return shard_contributions(queries, reach, np.array(records, np.int8), classes, holders, **how)
@@ -390,7 +390,7 @@ def test_counts_are_whole_and_their_noise_has_the_sigma_that_is_charged() -> Non
     assert kstest(((counts - totals) / 30.0).ravel(), "norm").pvalue > 0.01
 
 
-def test_labels_margins_and_ties_and_guesses_are_overturned_only_against_those_who_agree() -> None:
+def test_labels_margins_ties_and_overturned_predictions() -> None:
     release = read_counts([[5, 5, 1], [-7, -3, -30]], 2.0)
     assert release.labels.tolist() == [0, 1] and release.margins.tolist() == [0.0, 2.0]
     assert read_counts([[4]], 1.0).labels.tolist() == [0]

@@ -250,7 +250,7 @@ def test_each_group_is_charged_by_its_own_weight(method) -> None:
     assert (vote.costs[2].label > vote.costs[1].label).all()
 
 
-def test_a_group_whose_teachers_are_all_retired_pays_nothing_and_nobody_answers_nothing() -> None:
+def test_retired_groups_are_charged_nothing_and_empty_votes_have_no_answer() -> None:
     plan, matrix = planned(), predictions(50)
     matrix[plan.members(0)] = pate.NO_VOTE
     vote = pate.hold_vote(plan, matrix, 3, SimulationNoise(0), method="data_dependent", orders=ORDERS)

@@ -104,7 +104,7 @@ def test_counts_are_the_noisy_sums_and_cost_what_their_labels_do() -> None:
     assert counted.content["digest"] != other
 
 
-def test_a_teacher_with_a_removed_member_is_silent_and_charges_stay() -> None:
+def test_a_teacher_with_a_removed_member_is_silenced_and_charges_stay() -> None:
     current = question()
     state, who = current.state(None), people(gone=(3, 20))
     silent = np.flatnonzero(current.silent(state, who, ballot(current)))

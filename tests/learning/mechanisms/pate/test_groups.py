@@ -56,7 +56,7 @@ def test_factors_are_the_smallest_integers_in_the_ratio_of_the_budgets(budgets: 
     assert math.gcd(*factors.tolist()) == 1
 
 
-def test_precision_decides_which_budgets_are_told_apart() -> None:
+def test_precision_determines_which_budgets_are_distinguished() -> None:
     assert pate.upsampling_factors([1.0, 1.04]).tolist() == [1, 1]
     assert pate.upsampling_factors([1.0, 1.04], precision=2).tolist() == [25, 26]
     assert pate.upsampling_factors([0.29, 0.58], precision=2).tolist() == [1, 2]  # 100 · 0.29 is a little less than 29
@@ -141,7 +141,7 @@ def test_holders_go_where_their_group_belongs_and_teachers_have_equal_parts(hold
         assert len(set(holder.tolist())) == len(holder), "the parts are not disjoint"
 
 
-def test_holders_that_are_left_out_are_learned_from_by_nobody() -> None:
+def test_no_teacher_learns_from_excluded_holders() -> None:
     plan, _ = planned([30, 40], "weighting", 10)
     groups = np.array([pate.LEFT_OUT] * 5 + [0] * 30 + [1] * 40 + [pate.LEFT_OUT] * 5)
     holder, _ = pate.assign(plan, groups, np.random.default_rng(0))
@@ -212,7 +212,7 @@ def test_every_vote_has_the_planned_participants_drawn_again_for_each_vote() -> 
 
 @repeatable
 @given(batch=batches())
-def test_a_group_pays_for_its_costliest_teacher_at_every_query_and_whatever_the_noise_says(batch) -> None:
+def test_a_group_pays_for_its_costliest_teacher_at_every_query_for_any_noise(batch) -> None:
     costs, present, answered = batch
     added = pate.participation_costs(costs, present, answered)
     assert (added.check >= 0).all() and (added.label >= 0).all()
@@ -273,7 +273,7 @@ def test_a_small_group_is_copied_into_the_teachers_in_which_it_counts_most() -> 
 
 
 @pytest.mark.parametrize("teachers", [24, 31, 100])
-def test_a_holder_of_three_times_the_weight_is_copied_three_times_whatever_the_grid_makes_of_it(teachers: int) -> None:
+def test_a_holder_of_three_times_the_weight_is_copied_three_times_despite_rounding(teachers: int) -> None:
     """With 24 teachers, the weight rounded to the grid is 2.99998 times the other."""
     groups = [
         pate.PrivacyGroup("HIGH", 1.0, 3000),

@@ -80,7 +80,7 @@ def test_holder_with_many_records_contributes_others_in_the_next_step() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_sum_without_a_holder_differs_by_their_contribution_alone(name: str) -> None:
+def test_the_sum_without_a_holder_differs_by_exactly_their_contribution(name: str) -> None:
     """In floating point they would differ: with 203 columns, a product's last bits depend on the row's position."""
     counts = [1] * 60 + [3, 40, 1, 100, 2] + [2] * 10
     holders = some_holders(SHAPES[name], counts, seed=4)

@@ -276,7 +276,7 @@ def test_gradients_of_other_outcomes_are_nearly_pytorchs_own(outcome: Outcome, l
 
 @pytest.mark.parametrize("stretch", [0.0, 1.0, 20.0])
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_gradient_is_the_same_wherever_its_record_stands(name: str, stretch: float) -> None:
+def test_a_gradient_does_not_depend_on_its_records_position(name: str, stretch: float) -> None:
     shape = SHAPES[name]
     gradients = of_each(network_create(name, shape, CLASSES), shape, stretch)
     x, y = some_records(shape, 45)

@@ -75,7 +75,7 @@ def test_the_first_steps_say_how_large_the_ridge_is(true: float, people: float, 
     assert state.ridge == pytest.approx(noises * plan.noise, rel=0.01)
 
 
-def test_the_descent_begins_anew_at_a_regression_of_the_releases_where_weights_are_small() -> None:
+def test_the_descent_restarts_at_a_regression_of_the_releases_if_weights_are_small() -> None:
     public = 50 * np.vstack([np.eye(10), -np.eye(10)]).astype(np.int64)
     plan = plan_steps([PlannedLevel("ALL", 4.0, 1000.0)], dimensions=10, n_classes=2, share=1.0)
     state, gradient = Descent.begin(plan, public, 2), np.zeros((11, 2))
@@ -159,7 +159,7 @@ def test_steps_stay_finite_under_extreme_noise() -> None:
     assert np.isfinite(state.learned).all() and np.abs(state.parameters).max() < 1e6
 
 
-def test_a_checkpoint_goes_on_bit_for_bit_and_is_the_same_but_for_last_digits_of_a_solver() -> None:
+def test_a_checkpoint_resumes_bit_for_bit_and_is_compared_up_to_the_solvers_last_digits() -> None:
     rng = np.random.default_rng(0)
     sums = rng.integers(-(10**9), 10**9, (4, 3, 2))
     whole = halted = begin()
@@ -232,7 +232,7 @@ def test_the_planner_takes_choices_by_hand() -> None:
     assert plan.until["LOW"] == pytest.approx(7 / 900 / 0.09)
 
 
-def test_people_who_are_too_few_and_noise_that_is_too_little_are_warned_of() -> None:
+def test_too_few_people_and_too_little_noise_cause_warnings() -> None:
     few = plan_steps([PlannedLevel("ALL", 0.01, 100.0)], dimensions=99, n_classes=10, share=1.0)
     assert "too few people" in few_people_notes(few)[0] and not few.warnings
     # an account of 0.09 pays for 9 steps of norm 1 at σ = 10

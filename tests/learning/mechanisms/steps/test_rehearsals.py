@@ -59,7 +59,7 @@ def adjusted(state: Descent, target: Target, scores: Floats) -> Floats:
 
 
 @pytest.mark.parametrize("cap", [0.3, 0.03])
-def test_intervals_of_numbers_hold_as_many_as_they_say(cap: float) -> None:
+def test_intervals_of_numbers_have_their_stated_coverage(cap: float) -> None:
     target, state, true, found = learned("numbers", cap)
     numbers = target.drawn(true, np.random.default_rng(12))
     held = []
@@ -121,7 +121,7 @@ def test_a_forecast_from_labels_is_near_the_outcome() -> None:
     assert made.noiseless > 0.88
 
 
-def test_a_forecast_of_two_classes_has_the_area_of_what_comes() -> None:
+def test_a_forecast_of_two_classes_matches_the_resulting_area() -> None:
     """One class is rare: always predicting the other is right as often as the model, but ranks nobody."""
     from sklearn.metrics import roc_auc_score
 
