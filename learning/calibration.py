@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _SPREAD = 4.0
-"""Prior standard deviation of logits and offsets. Without evidence from releases, classes remain equally likely."""
+"""Prior standard deviation of logits and offsets. If releases carry no evidence, all classes remain equally likely."""
 _SMALLEST = 1e-6
 """Weight of equal probabilities mixed into all probabilities before calibration, so that none is 0."""
 _MOST_RECORDS = 12
@@ -223,7 +223,7 @@ class Threshold:
 
 
 def least_by_costs(missed: float, false_alarm: float) -> float:
-    """Return the smallest probability at which choosing a class costs no more on average than not (Elkan 2001).
+    """Return the smallest probability at which choosing a class costs no more than not, on average (Elkan 2001).
 
     >>> least_by_costs(9.0, 1.0)
     0.1

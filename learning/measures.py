@@ -18,7 +18,7 @@ Classes = NDArray[np.int64]
 
 NORMAL_95 = 1.959964
 BINS = 10
-"""Number of bins of equal size in a calibration curve; fewer if a bin would have less than ten points."""
+"""Number of bins of equal size in a calibration curve; fewer if a bin would have fewer than ten points."""
 GRID = tuple(step / 20 for step in range(21))
 """Rates at which curves are evaluated."""
 SEED, RESAMPLES = 29, 200
@@ -250,8 +250,8 @@ def curves(probabilities: Floats, truth: Classes) -> tuple[Floats, Floats, int]:
 
     Returns:
         True positive rate at each false positive rate of `GRID`, precision at each recall of ``GRID[1:]``, and the
-        smallest number of points on which any of these shares is based (0, with empty curves, if there are no such
-        classes).
+        smallest number of points behind any of these rates. If there are no such classes, the curves are empty and the
+        number is 0.
     """
     found, precise, fewest = [], [], len(truth)
     for number in _judged(probabilities, truth):

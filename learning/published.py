@@ -41,7 +41,7 @@ LABELS = {
     f"{_NETWORK}mlp": gettext_noop("small network trained on samples of people"),
     f"{_NETWORK}cnn": gettext_noop("convolutional network trained on samples of people"),
 }
-"""Learners of models that are published directly from gradient steps."""
+"""Labels of the learners whose models are published directly from gradient steps."""
 
 
 def network_learner(network: str) -> str:

@@ -161,7 +161,7 @@ class Pieces:
             raise EncoderError(problem, _("The guide to encoders explains how to install it.")) from None
         try:
             self._tokenizer: Any = Tokenizer.from_str(tokenizer)
-        except Exception:  # raised in Rust without a specific type
+        except Exception:  # Rust code raises it without a specific type
             problem = _("The tokenizer cannot be read.")
             raise EncoderError(problem, _("Use the file tokenizer.json that belongs to the network.")) from None
         # Read from the library's result rather than the file, because the library may resolve duplicate names

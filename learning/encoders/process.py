@@ -106,7 +106,7 @@ class EncoderProcess:
         return vectors
 
     def check_locality(self, x: NDArray[Any]) -> None:
-        """Check that the vectors of records stay the same, to the last bit, in another order and one by one.
+        """Check that records have the same vectors, to the last bit, when encoded in another order or one by one.
 
         Raises:
             EncoderError: The vectors differ.

@@ -79,7 +79,7 @@ def encoded(
 ) -> tuple[str, str]:
     """Add inputs for the records of a schema, and return the encoded records.
 
-    Texts are a single input of UTF-8 bytes, padded with 0, or of tokens in pieces if there is an encoder.
+    Texts are a single input: UTF-8 bytes padded with 0 or, if there is an encoder, tokens in pieces.
 
     Args:
         graph: Graph to which the inputs are added.

@@ -215,7 +215,7 @@ def idx_arrays(
             unknown_classes(y, len(schema.classes), inner)
             report.take(inner, labels)
     if report.count:
-        arrays.pop("y", None)  # its errors have been reported, but the images are still counted
+        arrays.pop("y", None)  # label errors have been reported, but the images are still counted
     return arrays
 
 

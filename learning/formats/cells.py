@@ -97,7 +97,7 @@ def _is_opaque(kind: pa.DataType) -> bool:
 
 
 def open_parquet(path: Path) -> parquet.ParquetFile:
-    """Open a Parquet file, unless it exceeds the limit on numbers.
+    """Open a Parquet file, unless it contains more values than allowed.
 
     Raises:
         DataError: The file cannot be opened, is not a valid Parquet file, or is too large.

@@ -413,7 +413,7 @@ class FeatureColumn(Protocol):
 class NumericColumn(_Column):
     """Number, clipped to the range and scaled to [0, 1].
 
-    If ``missing`` markers are declared, a second feature is 1 for missing values, whose first feature is 0.
+    If ``missing`` markers are declared, missing values are encoded as 0, and as 1 in a second feature.
 
     >>> NumericColumn("age", 0, 100, missing=("?",)).encode(["25", "?", "300"]).tolist()
     [[0.25, 0.0], [0.0, 1.0], [1.0, 0.0]]
@@ -714,7 +714,7 @@ _LONGEST = 60
 
 
 def shown(value: object) -> str:
-    r"""Return a value as shown in messages: shortened, with a mark for each character that cannot be printed.
+    r"""Return a value as shown in messages: shortened, with a placeholder for each character that cannot be printed.
 
     >>> shown("a" * 100) == "a" * 60 + "…", shown("a\x00b")
     (True, 'a�b')

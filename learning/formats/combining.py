@@ -149,7 +149,7 @@ def _values(
     rule: str,
     classes: Sequence[str],
 ) -> list[object]:
-    """Return a value for each owner, whose values are contiguous and start at the index in ``starts``."""
+    """Return one value per owner; an owner's values are contiguous and start at the index in ``starts``."""
     missing = getattr(column, "missing", ("",))
     unknown_ones = {"", *missing} - {written for written, _meant in getattr(column, "spellings", ())}
     known = ~are_missing(values, tuple(unknown_ones))
@@ -176,7 +176,7 @@ def _values(
     else:
         assert isinstance(column, NumericColumn), "others have no such rule"
         found = numbers(present).clip(column.minimum, column.maximum)
-    if rule == MEAN:  # in order, so that the mean depends only on the owner's own numbers, bit for bit
+    if rule == MEAN:  # added in order, so that the mean depends only on the owner's own numbers, bit for bit
         made = np.bincount(owner[known], found, len(starts)) / np.maximum(count, 1)
     else:
         made = np.full(len(starts), np.inf if rule == MINIMUM else -np.inf)

@@ -141,7 +141,7 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
 
 
 def _path(place: list[int | str]) -> Iterator[str]:
-    """Yield the path to an error, counting list items from 1, without names that only select a model."""
+    """Yield the path to an error; list items are counted from 1, and names that only select a model are left out."""
     for part in place:
         if isinstance(part, int):
             yield str(part + 1)

@@ -84,7 +84,7 @@ def named(code: str, unit: str) -> str:
 
 
 def condition_name(codings: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the names of the columns for a condition with one or several codes (system, code); order is irrelevant.
+    """Return the names of the columns for a condition with one or several codes (system, code), in any order.
 
     ICD codes are grouped by chapter. Without an ICD code, the name is the SNOMED code or, failing that, the
     alphabetically first system's code and name.

@@ -91,7 +91,7 @@ class _Patients:
     """Each patient's server, by id."""
     by_identifier: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     merged: dict[str, str] = field(default_factory=dict)
-    """Reference that replaced a patient, by the patient's id."""
+    """Reference to the record that replaced a patient, by the patient's id."""
     servers: set[str] = field(default_factory=set)
     """Servers that occur in the file's references."""
 

@@ -89,7 +89,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".bmp")
 
 @dataclass(frozen=True)
 class Content:
-    """Uncompressed bytes of a file, along with how much of the file itself has been read."""
+    """Uncompressed bytes of a file, and how many bytes of the file itself have been read."""
 
     stream: IO[bytes]
     position: Callable[[], int]

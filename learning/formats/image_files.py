@@ -125,7 +125,7 @@ def _check(file: Any) -> None:
 
 
 def _measured(pixels: npt.NDArray[Any], file: Any) -> tuple[npt.NDArray[np.float64], float, float]:
-    """Return the scanner's measurements, and the smallest and largest value that it could have written."""
+    """Return the scanner's measurements, and the smallest and largest value that the scanner could have written."""
     from pydicom.pixels import apply_modality_lut
 
     if _value(file, "ModalityLUTSequence", None):

@@ -138,7 +138,7 @@ def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progre
             ended = process.ended()
     if process.late or ended == -SIGXCPU:
         return {"slow": True}
-    if ended == -SIGKILL:  # by the kernel, because the machine is out of memory
+    if ended == -SIGKILL:  # killed by the kernel, because the machine is out of memory
         return {"exhausted": True}
     if ended != 0:
         return {"failed": f"it ended with {ended}"}

@@ -71,7 +71,7 @@ class _Row(NamedTuple):
         return self.cells.get(name, "")
 
     def number(self, name: str) -> str:
-        """Return the cell of a column of concept or person numbers; some programs write 1 as 1.0."""
+        """Return the concept or person number in a column; some programs write 1 as 1.0."""
         return self.cells.get(name, "").removesuffix(".0")
 
 
@@ -79,11 +79,11 @@ class _Vocabulary(dict[str, _Concept]):
     """Concepts of the table ``concept`` by number."""
 
     def of(self, number: str) -> _Concept | None:
-        """Return the concept with this number. If the table lacks it, the number serves as its name; 0 gives None."""
+        """Return the concept with this number. If the table lacks it, its name is the number; None for 0."""
         return None if number in _NONE else self.get(number) or _Concept("", number)
 
     def mapped(self, row: _Row, standard: str, source: str) -> _Concept | None:
-        """Return the standard concept of a row, or else its source concept if the vocabulary contains that."""
+        """Return the standard concept of a row, or else its source concept if the vocabulary contains it."""
         return self.of(row.number(standard)) or self.get(row.number(source))
 
 

@@ -50,7 +50,7 @@ FIRST = 5
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file according to its content or, failing that, its name; otherwise “table” or “idx”.
+    """Return a file's format according to its content, else its name; “table” or “idx” if neither tells.
 
     Raises:
         DataError: The file cannot be opened, or has an unsupported format, which the error names.

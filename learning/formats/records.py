@@ -158,7 +158,7 @@ def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[s
 
 
 def _of_persons(schema: TabularSchema) -> set[str]:
-    """Return the columns used to combine and order a person's records; without them, people have one record each."""
+    """Return the columns used to combine and order a person's records; if none, people have one record each."""
     if schema.one_record is None or schema.holder is None:
         return set()
     return {schema.holder.name, *([schema.one_record.by] if schema.one_record.by else [])}
@@ -169,7 +169,7 @@ ABOVE = 20
 
 
 def declared_header(rows: Sequence[Sequence[str]], declared: Collection[str]) -> int | None:
-    """Return the index of the row that names declared columns: the first row, or a row with only such names."""
+    """Return the index of the header: the first row if it has any declared name, or a row with only declared names."""
     for place, row in enumerate(rows[:ABOVE]):
         names = [cell for cell in row if cell]
         named = sum(name in declared for name in names)

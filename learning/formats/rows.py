@@ -179,7 +179,7 @@ class BalancePart:
 
 @dataclass
 class Balance:
-    """Counts by part, which is the name of a table, a kind of resource, or `ROWS`.
+    """Counts by part of a file: the name of a table, a kind of resource, or `ROWS`.
 
     >>> balance = Balance()
     >>> balance.see("Observation", 3)

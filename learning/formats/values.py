@@ -195,7 +195,7 @@ class Vector(Sequence[object]):
                 found = self._array.cast(pa.float64()).to_numpy(zero_copy_only=False)
             except pa.ArrowInvalid:
                 return self._numbers_among_texts()
-            return found if np.isfinite(found).all() else self._numbers_among_texts()  # “nan” is a string here
+            return found if np.isfinite(found).all() else self._numbers_among_texts()  # “nan” is read as a string
         return mapped(self, number, np.float64)
 
     def _numbers_among_texts(self) -> npt.NDArray[np.float64]:

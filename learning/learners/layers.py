@@ -83,8 +83,8 @@ def consistency_layers(
 ) -> Iterator[tuple[str, Sizes]]:
     """Yield the layers of the student `consistency`, each with its sizes.
 
-    They are 5×5, 3×3 and 3×3 convolutions with 2×2 max pooling, and a dense layer of 128, each with batch norm and
-    ReLU. The first convolution has stride 2 if images are large enough.
+    The layers are 5×5, 3×3 and 3×3 convolutions with 2×2 max pooling, and a dense layer of 128, each with batch norm
+    and ReLU. The first convolution has stride 2 if images are large enough.
 
     Args:
         filters: Number of filters of the first convolution; the second has twice, the third four times as many.
@@ -128,7 +128,7 @@ def plain_layers(modules: Iterable[nn.Module | PlainLayer]) -> list[PlainLayer]:
 
 
 def _plain(module: Any) -> list[PlainLayer]:
-    """Return the layer in a list, empty if it has no effect. It is identified by name, without loading PyTorch."""
+    """Return a list of the layer, or an empty list if it has no effect. Names identify it, without loading PyTorch."""
     if isinstance(module, PlainLayer):
         return [module]
     match type(module).__name__:

@@ -74,7 +74,11 @@ class Model(ABC):
     def to_graph(self, graph: Graph, records: str) -> str:
         """Add nodes that compute double probabilities ``(rows, classes)`` from float records ``(rows, *shape)``.
 
-        Returns the name of the probabilities. Raises ValueError for layers or estimators that nodes cannot express.
+        Returns:
+            Name of the probabilities.
+
+        Raises:
+            ValueError: Nodes cannot express a layer or the estimator.
         """
 
     @abstractmethod

@@ -19,7 +19,7 @@ from learning.learners.learner import Labels, Model, Records
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
-torch.set_num_threads(1)  # like all learners: one process per core
+torch.set_num_threads(1)  # like all learners, because there is one process per core
 
 Layers = TypeVar("Layers", bound=nn.Module)
 

@@ -116,7 +116,7 @@ _TYPES = {bool: "true or false", dict: "an object", str: "a text"}
 def choice(default: Any, label: str, help: str = "", **described: Any) -> Any:
     """Return a dataclass field for :meth:`Choices.described`. The type of the choice is the field's annotation.
 
-    With the default None, the choice is optional, or required if ``optional`` is False.
+    A choice with the default None is optional unless ``optional`` is False.
     """
     metadata = {"label": label, "help": help, "optional": default is None, **described}
     if default == {}:

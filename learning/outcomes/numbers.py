@@ -194,7 +194,7 @@ class Numbers(Target):
         return [float(value) for value in predictions[:, 0]]
 
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
-        """Evaluate R² = 1 - Σ(y - m)² / Σ(y - ȳ)², the mean absolute error, and the share of correct intervals.
+        """Evaluate R² = 1 - Σ(y - m)² / Σ(y - ȳ)², the mean absolute error, and the share of intervals that contain y.
 
         The error is compared with that of always predicting these records' median, the smallest error of any constant.
         """

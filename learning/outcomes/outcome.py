@@ -77,7 +77,7 @@ class Measure:
         label: Name on pages, in English, marked for translation.
         estimate: Value with its 95 % interval.
         of: Part of the target that is measured; empty for the whole target.
-        nothing: Value for predictions that do not use the records, on the same records; None if that is meaningless.
+        nothing: Value of predictions that ignore the records, on the same records; None if that is meaningless.
         unit: Unit of the value; empty for shares and numbers without a unit.
     """
 
@@ -94,8 +94,8 @@ class Evaluation:
     """Evaluation of predictions on test records.
 
     Attributes:
-        measures: The first measure decides whether a model is worth publishing: its interval must be above the value
-            for predictions that do not use the records.
+        measures: The first measure decides whether a model is worth publishing: its interval must be above the value of
+            predictions that ignore the records.
         curve: Points of a curve, each a dictionary of numbers; empty if the outcome has no curve.
     """
 

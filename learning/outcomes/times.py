@@ -231,7 +231,7 @@ class Times(Target):
         return np.asarray(self.ends[-1] - (known[:, 1:] + known[:, :-1]) / 2 @ widths, np.float64)
 
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
-        """Evaluate Harrell's concordance and, compared with Kaplan and Meier, each Brier score and their mean."""
+        """Evaluate Harrell's concordance and, against the Kaplan-Meier estimate, each Brier score and their mean."""
         times, events = self.times(targets)
         ends = self._places / RESIDUAL_STEPS * self.ends[-1]
         scores = brier_scores(predictions, times, events, ends)

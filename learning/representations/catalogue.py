@@ -117,7 +117,7 @@ class Thresholds(Standardised):
 
 @dataclass(frozen=True)
 class Evened(Representation):
-    """Columns clipped at public quantiles, with thresholds, whitened by the public points except for small variances.
+    """Columns clipped at public quantiles, with thresholds, whitened by the public points; small variances stay small.
 
     >>> points = np.random.default_rng(0).random((50, 3))
     >>> Evened(thresholds=4).fit(points).transform(points).shape
@@ -159,8 +159,8 @@ class Evened(Representation):
 class Interactions(Evened):
     """Columns and thresholds of `Evened`, with random cosines of several columns, whitened together.
 
-    There are as many coordinates as `Evened` would have. The cosines' spread is small, so they take the place of
-    directions in which columns and thresholds hardly vary.
+    There are as many coordinates as `Evened` would have. The cosines' spread is small, so they replace directions in
+    which columns and thresholds hardly vary.
 
     >>> points = np.random.default_rng(0).random((50, 3))
     >>> Interactions(thresholds=4, features=20).fit(points).transform(points).shape
@@ -207,7 +207,7 @@ class Interactions(Evened):
 
 @dataclass(frozen=True)
 class Whitened(Representation):
-    """Principal components of columns (or pixels), whitened, learned from the public points without labels.
+    """Whitened principal components of columns (or pixels), learned from the public points without labels.
 
     >>> points = np.random.default_rng(0).random((50, 3))
     >>> Whitened(components=2).fit(points).transform(points).shape
@@ -331,7 +331,7 @@ class Embedding(Whitened):
 
 @dataclass(frozen=True)
 class Encoded(Embedding):
-    """Vectors from an encoder, partly whitened. The encoder is registered as made without the private data.
+    """Vectors from an encoder, partly whitened. Its registration states that it was made without the private data.
 
     >>> points = np.random.default_rng(0).normal(size=(50, 3))
     >>> Encoded().fit(points).transform(points).shape  # a component for every 20 public points
@@ -357,7 +357,7 @@ class Encoded(Embedding):
 
 @dataclass(frozen=True)
 class LearnedNetwork(Whitened):
-    """Inner layer, whitened, of a small network trained on the public points without labels.
+    """Whitened inner layer of a small network trained on the public points without labels.
 
     >>> images = np.random.default_rng(0).random((60, 8, 8))
     >>> LearnedNetwork(steps=2).fit(images).transform(images).shape  # a component for every 20 public points
@@ -396,7 +396,7 @@ class LearnedNetwork(Whitened):
 
 @dataclass(frozen=True)
 class Words(Whitened):
-    """Words and word parts in texts, weighted by their rarity in the public texts, with reduced dimension.
+    """Words and word parts in texts, weighted by their rarity in the public texts and reduced to fewer dimensions.
 
     >>> texts = np.random.default_rng(0).integers(97, 100, (60, 20)).astype(np.uint8)
     >>> Words().fit(texts).transform(texts).shape
@@ -426,7 +426,7 @@ class Words(Whitened):
 
 @dataclass(frozen=True)
 class StudentLayer(Whitened):
-    """Inner layer of an earlier round's student, whitened, and optionally the oriented wavelets of images.
+    """Whitened inner layer of an earlier round's student, optionally with the oriented wavelets of images.
 
     The student learned only from releases, so its layers are public.
 

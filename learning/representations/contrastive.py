@@ -1,6 +1,6 @@
 """Network trained on public points without labels to move neighbours closer together and all other points apart.
 
-The network learns to distinguish pairs, a point and one of its nearest public neighbours, each changed at random, from
+The network learns to distinguish pairs (a point and one of its nearest public neighbours, both randomly changed) from
 all other points of a batch (InfoNCE: van den Oord et al. 2018, Chen et al. 2020; with neighbours as pairs: Dwibedi et
 al. 2021). Images are rotated and shifted. In rows of tables, some columns are replaced by those of another row (Bahri
 et al. 2022). Neighbours are determined in the usual representation. On a CPU with one thread, the same points and seed
@@ -20,7 +20,7 @@ from torch import nn
 from learning.learners.learner import augment
 from learning.representations.network import Layer, layers_of
 
-torch.set_num_threads(1)  # like all learners: one process per core
+torch.set_num_threads(1)  # like all learners, because there is one process per core
 
 _BATCH = 256
 _MOST = 10_000  # largest number of public points, evenly sampled, because finding neighbours takes quadratic time

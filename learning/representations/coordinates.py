@@ -93,7 +93,7 @@ class ColumnEncoder:
 
 
 class ClippedColumnEncoder(ColumnEncoder):
-    """Numbers clipped at each column's public quantiles, so that a few wrong public values do not affect the spread.
+    """Numbers clipped beyond each column's public quantiles, so that a few wrong public values do not alter the spread.
 
     The limits lie beyond the 5 % and 95 % quantiles by three times the distance between them, but within the range of
     the public values. If the two quantiles are equal, only the range applies.
@@ -327,7 +327,7 @@ MOST_COMPONENTS = 1040
 """Largest number of coordinates for which the product of two points stays below 2²⁴."""
 
 _UNIT = 2.0**12  # steps per unit of a projected coordinate
-_FARTHEST = 2.0**20  # in steps; projected coordinates are clipped there, so that 1040 squares stay below 2⁵³
+_FARTHEST = 2.0**20  # projected coordinates are clipped at this many steps, so that 1040 squares stay below 2⁵³
 _POINTS_PER_COMPONENT = 20  # with fewer points, small variances mostly describe these points only
 _LEAST_SHARE = 1e-3  # share of the floor below which a variance is treated as 0
 _WITHIN = 99.9  # percentage of public coordinates that are not clipped in Euclidean geometry

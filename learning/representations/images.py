@@ -47,7 +47,7 @@ _ROOT = 64.0  # steps per unit of the root of a modulus
 
 _SIDE = 6  # side of a patch; smaller in images of fewer than 8 pixels
 _REGIONS = 3  # number of regions along each side of an image
-_CONTRAST = 10  # added to the variance of a patch, in squared levels, to avoid magnifying noise in even parts
+_CONTRAST = 10  # added to the variance of a patch, in squared levels, to avoid magnifying noise in uniform parts
 _FLOOR = 0.1  # added to the variances of patches when they are whitened
 _DRAWN = 50_000  # patches used for whitening
 _LARGEST_SUM = 2.0**23  # bound of the sums in float32; the same amount again is reserved for rounding
@@ -350,7 +350,7 @@ def _filters(wavelengths: tuple[float, ...]) -> Floats:
         for angle in np.pi * np.arange(ORIENTATIONS) / ORIENTATIONS:
             phase = 2.0 * np.pi * (x * np.cos(angle) + y * np.sin(angle)) / wavelength
             even = bell * np.cos(phase)
-            even -= bell * even.sum() / bell.sum()  # uniform brightness is not a line
+            even -= bell * even.sum() / bell.sum()  # removes the response to uniform brightness
             odd = bell * np.sin(phase)
             filters += [even / np.linalg.norm(even), odd / np.linalg.norm(odd)]
     return np.array(filters)

@@ -85,7 +85,7 @@ class Representation(ABC):
 
 
 class FittedRepresentation:
-    """Representation with the public statistics on which it was fitted. It never changes."""
+    """Immutable representation, with the statistics of the public points on which it was fitted."""
 
     def __init__(self, representation: Representation, encoder: PointEncoder, coordinates: Coordinates) -> None:
         self.representation, self.encoder, self.coordinates = representation, encoder, coordinates

@@ -227,7 +227,7 @@ def _presence_in_graph(graph: Graph, points: str) -> str:
         value = graph.node("Where", whole.above(alive, 0), longer, value)
     is_start = whole.above(starts, 0)
     columns.append(whole.bucket(value, _FACTORS[3], is_start))
-    # The words in order: as many positions as bytes, and one more for positions without a word.
+    # Words by their number in the text: one position for each byte, and position 0 for bytes that start no word.
     order = graph.node("Where", is_start, graph.node("CumSum", starts, whole.number(1)), whole.number(0))
     named = graph.node("Where", is_start, graph.node("Add", value, whole.number(1)), whole.number(0))
     places = whole.times(whole.padded(text, 1, 1), 0)

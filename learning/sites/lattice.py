@@ -115,7 +115,7 @@ class Lattice:
 
 
 class IncludedNoise:
-    """Replacement for a source of noise when a total already includes its noise; adds nothing.
+    """Source of noise that adds nothing, for a total that already includes the noise.
 
     It can be used once, for Gaussian noise of exactly the standard deviation that the sites have added.
 

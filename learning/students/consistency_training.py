@@ -164,7 +164,7 @@ def normalise(layers: nn.Sequential, pixels: torch.Tensor) -> None:
     for layer in layers:
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             layer.reset_running_stats()
-            layer.momentum = None  # the mean of all batches
+            layer.momentum = None  # use the mean of all batches
     layers.train()
     for part in pixels.tensor_split(max(1, len(pixels) // 256)):
         layers(part)

@@ -65,7 +65,7 @@ def student_forecast(
     n_classes: int,
     sample: Sample | None = None,
 ) -> Forecast:
-    """Forecast the share of public points whose label after `refine` is right after one round of plain votes.
+    """Forecast the share of public points that `refine` labels correctly after one round of plain votes.
 
     More than 2,000 queries are represented by a sample, with the noise reduced as if the other queries were averaged.
     Students that learn from refined labels are hardly ever less accurate than the labels, so a small share justifies a

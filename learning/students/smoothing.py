@@ -44,7 +44,7 @@ def neighbourhoods(
 
     Holders vote if their records are within the radius, and public points are distributed like records. The expected
     share of a class among the voters is therefore the average of its probability over the public points within the
-    radius, not its probability at the query. A student that knows this can undo the smoothing.
+    radius, not its probability at the query. A student that takes this into account can undo the smoothing.
 
     Args:
         rows: `(Q,)` positions of the queries among the public points. A query represents its own voters only if no

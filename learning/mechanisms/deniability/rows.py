@@ -460,7 +460,7 @@ def _groups(column: CountedColumn) -> NDArray[np.int64]:
 
 
 def _matrix(parents: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
-    """Return whether the second column is a parent of the first, (columns, columns)."""
+    """Return a mask (columns, columns) that is True where the second column is a parent of the first."""
     matrix = np.zeros((len(parents), len(parents)), bool)
     for column, those in enumerate(parents):
         matrix[column, list(those)] = True

@@ -37,7 +37,7 @@ SHARES = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 
 _DRAWS = 64
 _MOST_KEPT = 1 << 20  # number of normal variates kept between two forecasts
-_PARTS = 8  # number of parts into which the queries are divided, in their order
+_PARTS = 8  # number of consecutive parts into which the queries are divided
 _BATCH = 500
 _SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the requested votes that accounts allow, compared by `propose`
 _LEAST_NOISE = 1.0  # used if hardly anyone is charged, because accounts then allow any amount of noise

@@ -83,10 +83,15 @@ def read_counts(
 class VotesQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
-    ``rows`` (Q,) are rows of the public dataset in the order of the queries, and ``queries`` (Q, d) are their
-    coordinates. ``radii`` (Q,) are squared radii, and ``voters`` (Q,) are forecast numbers of voters. ``predicted``
-    (Q,) is set only if votes are residual. Votes are for the categories of ``outcome``. ``index`` is the index of the
-    round, and ``promises`` is the number of promises in the plan.
+    Attributes:
+        rows: (Q,) rows of the public dataset, in the order of the queries.
+        queries: (Q, d) coordinates of the rows.
+        radii: (Q,) squared radii.
+        voters: (Q,) forecast numbers of voters.
+        predicted: (Q,) public guesses if votes are residual, else None.
+        outcome: Outcome whose categories are voted on.
+        index: Index of the round.
+        promises: Number of promises in the plan.
     """
 
     rows: NDArray[np.int64]

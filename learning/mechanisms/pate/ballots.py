@@ -222,8 +222,8 @@ class TeachersQuestion:
     def part(self, batch: int, start: int, most: int) -> slice:
         """Return a batch that ends no later than a plain vote, so that a student can learn from the whole plain vote.
 
-        If every query is answered, the batch also ends before the first query that is too expensive, so that its counts
-        are never requested.
+        The batch also ends before the first query that would be too expensive if every query were answered, so that the
+        counts of that query are never requested.
         """
         del batch
         ends = [budget.first for budget in self.budgets if budget.first is not None]

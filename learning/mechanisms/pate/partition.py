@@ -73,9 +73,6 @@ def assign(
     Raises:
         ValueError: The holders differ from those in the plan.
 
-    Returns two arrays `(assignments,)`: positions of holders, and the teachers that learn from them. Raises ValueError
-    if the holders differ from those in the plan.
-
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 2), PrivacyGroup("LOW", 2.0, 4)], variant="weighting", teachers=3,
     ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
@@ -118,7 +115,8 @@ def assign_keyed(
         progress: Called with the number of parts done and the total number of parts; the calls are the same for any
             number of holders.
 
-    Returns the same as :func:`assign`: positions in `holders`, and teachers.
+    Returns:
+        The same as :func:`assign`: positions in `holders`, and teachers.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 4)], variant="standard", teachers=3, aggregator=GNMax(sigma=1.0),

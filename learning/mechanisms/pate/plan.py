@@ -305,7 +305,8 @@ def _plan_teachers_of_one_group(
 ) -> tuple[Plan, list[PrivacyGroup]]:
     """Distribute teachers in proportion to holders, merging or leaving out groups that are too small.
 
-    Returns the plan, and the groups whose holders have yet to be copied into other groups' teachers.
+    Returns:
+        The plan, and the groups whose holders have yet to be copied into other groups' teachers.
     """
     parts, copied = [[group] for group in groups], list[PrivacyGroup]()
     left_out: list[str] = []

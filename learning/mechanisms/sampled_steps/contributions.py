@@ -61,12 +61,12 @@ class Gradients:
     def sums(
         self, weights: ArrayLike, holders: OwnedRecords, chosen: ArrayLike, norms: ArrayLike, *, unit: float, step: int
     ) -> Integers:
-        """Return the sum of the chosen holders' clipped contributions, in units. Sums of shards add up exactly.
+        """Return the sum of the chosen holders' clipped contributions, in units. The sums of shards add up exactly.
 
         A holder's contribution is the mean of the gradients of their records, scaled to at most the holder's norm, with
         every number rounded towards 0 to a multiple of the unit, so that rounding cannot lengthen it. Norms are
-        computed in float64 from exact squares. The factor and the products are rounded in float32 by 2^-24 each, for
-        which 2^-20 of the norm is reserved.
+        computed in float64 from exact squares. In float32, the factor and the products have a relative rounding error
+        of 2^-24 each, for which 2^-20 of the norm is reserved.
 
         Args:
             weights: `(d,)` public weights, in the order of the network's parameters.
@@ -143,7 +143,7 @@ def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -
 
 
 def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
-    """Add up mean gradients of holders with the same number of records, each rounded to that holder's own step."""
+    """Add up mean gradients of holders with the same number of records, rounded to each holder's own unit."""
     holders = len(allowed)
     each = len(layers[0].scale) // holders
     lengths = torch.sqrt(_added([layer.squared_norms for layer in layers]))
@@ -163,7 +163,7 @@ def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> 
 
 
 def _added(parts: list[torch.Tensor]) -> torch.Tensor:
-    """Add parts one after the other, so that the result is the same however a sum is divided."""
+    """Add parts in order, so that the result does not depend on how a sum is divided."""
     total = parts[0]
     for part in parts[1:]:
         total = total + part

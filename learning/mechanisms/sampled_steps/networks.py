@@ -27,7 +27,7 @@ from learning.representations.storage import representation_load, representation
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
-torch.set_num_threads(1)  # like all learners: one process per core
+torch.set_num_threads(1)  # like all learners, because there is one process per core
 
 _SHAPE, _SCALE, _SPACE, _TARGET = "record_shape", "scale", "representation", "target"
 _PREDICTION_BATCH = 64

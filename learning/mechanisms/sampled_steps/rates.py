@@ -29,7 +29,7 @@ Cost = Callable[[float, float], float]
 _CLOSE = 2e-4  # relative distance from the target at which the search stops
 _MORE_NOISE = 2e-4  # step by which σ is raised until no group exceeds its target
 _TRIALS = 60
-_ROUNDED = 1e-12  # tolerance within which a rate counts as 1
+_ROUNDED = 1e-12  # tolerance within which a rate is treated as 1
 
 
 @dataclass(frozen=True, eq=False)

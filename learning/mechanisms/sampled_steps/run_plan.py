@@ -47,7 +47,7 @@ NETWORK_CHOICES = {
     "mlp": gettext_noop("small network"),
     "cnn": gettext_noop("convolutional network for images"),
 }
-"""Networks trained over samples, by name: `learning.mechanisms.sampled_steps.networks.NETWORKS`."""
+"""Labels of networks trained on samples, by their names in `learning.mechanisms.sampled_steps.networks.NETWORKS`."""
 
 _DRAWN, _LEAST_RATE = 512, 0.005  # average number of holders per step, as in the paper; smaller rates waste promises
 _ROUNDING = 1 - 1e-9  # rounding allowance for computing norms from noise and vice versa
@@ -147,7 +147,7 @@ def usual_parameters(network: str, people: float, loss: Loss = CROSS_ENTROPY) ->
     SampledParameters(rate=0.01, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
     """
     rate = min(1.0, max(_LEAST_RATE, _DRAWN / max(people, 1.0)))
-    # gradients for other outcomes are longer or shorter, in proportion to the usual norm in full steps
+    # gradients of other outcomes are longer or shorter, in proportion to their usual norm in full-batch steps
     longer = loss.clip_norm / CROSS_ENTROPY.clip_norm
     if network == "cnn":
         return SampledParameters(rate, steps=500, clip_norm=0.2 * longer, step_size=4.0, momentum=0.0)

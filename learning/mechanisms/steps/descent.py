@@ -61,7 +61,7 @@ def curvatures(features: Floats, weights: Floats, loss: Loss = CROSS_ENTROPY) ->
     """
     bounds = loss.curvature(features @ weights) / len(features)
     roots = (features * np.sqrt(bound)[:, None] for bound in bounds.T)
-    return np.stack([root.T @ root for root in roots])  # for an array and its transpose, NumPy computes one triangle
+    return np.stack([root.T @ root for root in roots])  # NumPy computes only one triangle of such a product
 
 
 def weights_spread(observed: Floats, matrices: Floats, variance: float) -> float:
@@ -289,8 +289,11 @@ def nearly_same(ours: Floats, theirs: Floats) -> bool:
 class StepsQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
-    ``begin`` is the state before the first step, ``index`` is the number of the round, and ``caps`` (promises,) are the
-    caps of the promises in the run's plan, in μ². ``target`` is the target to learn, or None for classes.
+    Attributes:
+        begin: State before the first step.
+        index: Number of the round.
+        caps: (promises,) caps of the promises in the run's plan, in μ².
+        target: Target to learn; None for classes.
     """
 
     plan: StepsPlan
@@ -452,7 +455,7 @@ def descent_calibration(
     features = np.column_stack([points, np.full(len(points), float(INTERCEPT))]) / length
     noise = plan.sigma * plan.clip_norm / plan.people
     checks = []
-    # the steps over whose weights the model averages
+    # the steps whose weights the model averages
     for state, sums in steps[-max(1, round((1 - EARLY) * len(steps))) :]:
         gradient, weights = sums * (plan.clip_norm / plan.people / CLIP_STEPS), state.learned * length
         checks.append(

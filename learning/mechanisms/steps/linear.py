@@ -116,7 +116,7 @@ def owned_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: Array
     Args:
         x: `(N, …)` records.
         y: `(N,)` class numbers. A record with an invalid class or with values that are not finite contributes nothing.
-            It does not raise an error, because an error would reveal it.
+            It does not raise an error, because an error would reveal the record.
         holder: `(N,)` in 0 … H - 1.
         identity: `(H,)`, see `OwnedRecords`.
 

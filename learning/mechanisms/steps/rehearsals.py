@@ -2,10 +2,10 @@
 
 *Forecast.* Two thirds of up to 3,000 public points stand in for all the expected people, with the planned noise. The
 rest are used to test the model; if there are few points, each third is used for testing in turn. With labels of public
-points, this rehearses the round and forecasts how many points will be right if holders' records are distributed like
-the public points. Without labels, the points are put into as many clusters as there are classes, to see how well an
-easy task of this size survives the noise. Real classes are harder to distinguish than clusters, so a forecast from
-clusters is an upper bound.
+points, this rehearses the round and forecasts how many points will be classified correctly if holders' records are
+distributed like the public points. Without labels, the points are put into as many clusters as there are classes, to
+see how well an easy task of this size survives the noise. Real classes are harder to distinguish than clusters, so a
+forecast from clusters is an upper bound.
 
 *Adjustment*, for a linear model of numbers, times or labels. The public points and the noise of the releases are known,
 so the effect of the steps on a known model can be tested. Targets for the expected number of people are drawn from the

@@ -262,7 +262,7 @@ def plan_steps(
 
 
 def strength_of(levels: Sequence[PlannedLevel], *, share: float, steps: Steps) -> float:
-    """Return the number of people times the μ of the largest cap's share; the rules for a round depend on this."""
+    """Return the number of people times the μ of the largest cap's share; the rules for a round depend on it."""
     largest, count = max(level.cap for level in levels), steps.steps or STEPS
     spending = math.sqrt(min(count / _sigma(count, share * largest, steps) ** 2, share * largest))
     return float(_people(levels) * spending)

@@ -146,7 +146,7 @@ def fitted(table: Numbers, rows: Numbers, columns: Numbers) -> Numbers:
     total = float(rows.sum())
     if total <= 0:
         return np.zeros_like(table)
-    # Add a trace of independence, because a row with a margin above 0 must not be empty.
+    # Add a small multiple of the independent table, because a row with a margin above 0 must not be empty.
     table = np.maximum(table, 0.0) + 1e-9 * np.outer(rows, columns) / total
     for _ in range(_FITTINGS):
         table = table * _ratio(columns, table.sum(axis=0))

@@ -151,7 +151,7 @@ class NoisyCounts(GNMax):
     releases_counts: ClassVar[bool] = True
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
-        """See `Aggregator.warnings`. Noise may hide single counts; forecasts consider all counts together."""
+        """See `Aggregator.warnings`. Noise may exceed single counts, because forecasts consider all counts together."""
         return []
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
