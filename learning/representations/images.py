@@ -340,7 +340,7 @@ class PatchEncoder:
 
 
 def _filters(wavelengths: tuple[float, ...]) -> Floats:
-    """Return a cosine and a sine of norm 1 under a bell curve per wavelength and direction, `(filters, size, size)`."""
+    """Return cosine and sine filters `(filters, size, size)` of norm 1, under a bell curve, in several directions."""
     size = 2 * int(11 / 16 * max(wavelengths)) + 1
     axis = np.arange(size) - size // 2
     y, x = np.meshgrid(axis, axis, indexing="ij")

@@ -143,7 +143,7 @@ class Descent:
 
     @property
     def weights(self) -> Floats:
-        """`(d + 1, C)` weights for the next gradients, for unscaled coordinates; see `step_contributions`."""
+        """`(d + 1, C)` weights in unscaled coordinates for the next gradients; see `step_contributions`."""
         return self.parameters / self.length
 
     @property
@@ -240,7 +240,7 @@ class Descent:
 
     @property
     def learned(self) -> Floats:
-        """Return the weights `(d + 1, C)` of the model so far, for unscaled coordinates."""
+        """Return the weights `(d + 1, C)` of the model so far, in unscaled coordinates."""
         averaged = self.step - self._early
         return (self.total / averaged if averaged > 0 else self.parameters) / self.length
 

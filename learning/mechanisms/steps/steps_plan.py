@@ -47,7 +47,7 @@ _LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
 
 STEPS = 60
 STEP_SIZE = 1.0
-RIDGE, LEAST_RIDGE = 3.5, 10.0  # in units of a step's noise: per root of the number of scores, and for a weak signal
+RIDGE, LEAST_RIDGE = 3.5, 10.0  # in units of a step's noise: times √(number of scores), and minimum for a weak signal
 LARGEST_RIDGE = 20.0  # used as long as the signal is unknown
 COUNTED = 0.1
 """Part of a run's share used to count people if there are no public points; measurements are in docs/sgd.md."""

@@ -345,7 +345,8 @@ class Description:
     Attributes:
         columns: Names, ending with the classes.
         marginals: Tables measured along the tree.
-        pairs: Mean total variation between the rows and the released tables, over all pairs of columns within classes.
+        pairs: Total variation between the rows and the released tables, averaged over all pairs of columns within
+            classes.
         noise: Part of ``pairs`` due to noise in the released tables, computed from its standard deviation.
     """
 
