@@ -58,7 +58,7 @@ def key_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
     return [
         Error(
             "The site's user can read the private key for signing checkpoints (IPATE_CHECKPOINT_KEY_FILE).",
-            hint="Set it only for the process that signs, and let another user own the file. See docs/operations.md.",
+            hint="Set it only for the process that signs, and let another user own the file. See docs/install.md.",
             id="ipate.E001",
         )
     ]

@@ -178,7 +178,7 @@ if "redis" in CACHES["default"]["BACKEND"]:
     CACHES["default"].setdefault("OPTIONS", {}).update({"SOCKET_CONNECT_TIMEOUT": 1, "SOCKET_TIMEOUT": 1})
 
 #: Progress of every study's chains, outside the database. Never restore it along with the database
-#: (docs/operations.md).
+#: (docs/backup.md).
 JOURNAL_DIR = env.read("IPATE_JOURNAL_DIR", env.TEXT, default=str(VAR_DIR / "journal"))
 #: Public keys for encrypting backups, and the number of days for which a backup is kept.
 BACKUP_RECIPIENTS = env.read("IPATE_BACKUP_RECIPIENT", env.RECIPIENTS, default=[])
@@ -341,7 +341,7 @@ PLANS_AT_ONCE = env.read(
 )
 #: Minimum number of test points for a model to be published automatically; None: every model is published.
 LEAST_TEST_POINTS = env.read("IPATE_LEAST_TEST_POINTS", env.COUNT_OR_NONE, default=100)
-#: Folder of real datasets (docs/operations.md lists the files). If empty, only the digits that scikit-learn ships are
+#: Folder of real datasets (docs/importing.md). If empty, only the digits that scikit-learn ships are
 #: available.
 DATA_DIR = env.read("IPATE_DATA_DIR", env.TEXT, default="")
 

@@ -13,5 +13,5 @@ from ipate_web.apps import key_is_readable  # noqa: E402, it needs the settings
 if key_is_readable():
     raise ImproperlyConfigured(
         "The site can read the private key for signing checkpoints (IPATE_CHECKPOINT_KEY_FILE). Set it only for the "
-        "process that signs. See docs/operations.md."
+        "process that signs. See docs/install.md."
     )

@@ -1,7 +1,7 @@
 """Copy the database, private storage and the models into a new file in a folder while the site and workers run.
 
 The file is encrypted to IPATE_BACKUP_RECIPIENT (ipate backup_key makes the keys). Backups in that folder that are older
-than IPATE_BACKUP_DAYS are deleted. The file contains neither the secret keys nor the journal (docs/operations.md). The
+than IPATE_BACKUP_DAYS are deleted. The file contains neither the secret keys nor the journal (docs/backup.md). The
 keys of people's records are written to a separate file next to it, which replaces the previous one.
 """
 
