@@ -86,7 +86,7 @@ def policy_in_force(study: Study, at: datetime | None = None) -> EpsilonPolicy |
 
 
 def consent_current(holder: DataHolder) -> ConsentEvent | None:
-    """Return the holder's last consent event, which is in force, or None."""
+    """Return the holder's last consent event, which is the one in force, or None if there is none."""
     return ConsentEvent.objects.filter(holder=holder).order_by("-sequence").first()
 
 
@@ -604,7 +604,7 @@ def promise_faults(study: Study) -> Iterator[str]:
 
 
 def role_faults(study: Study) -> Iterator[str]:
-    """Describe roles that people have although no record shows who assigned them, and recorded roles they lack."""
+    """Describe roles that people have without a record of who assigned them, and recorded roles that they lack."""
     recorded: set[tuple[int, str]] = set()
     for user, role, kind in RoleChange.chain(study.pk).values_list("user_id", "role", "kind"):
         if kind in (RoleChange.Kind.GIVEN, RoleChange.Kind.HELD):

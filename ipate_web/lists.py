@@ -161,7 +161,7 @@ class Column:
         title: Heading.
         cell: Function that returns the content of a cell, given a row and its reader; it is escaped unless marked safe.
         fields: Fields of the model that ``cell`` reads. The query loads only the fields of visible columns.
-        values: Expressions that the query computes for ``cell``, by the name of the attribute.
+        values: Expressions computed by the query for ``cell``, by attribute name.
         orders: Orders by this column, each with a name, a label and an expression for the query.
         text: Content of a cell in a file; by default the text of ``cell``.
         kind: Classes of its cells, such as ``number``.

@@ -22,7 +22,7 @@ from django.views import defaults
 from common.throttle import TooManyTriesError
 from ipate_web.api.problems import KINDS, problem
 
-#: Set by static/js/zone.js. Without JavaScript, times are in the site's own zone.
+#: Cookie set by static/js/zone.js. Without JavaScript, times are in the site's own zone.
 COOKIE = "zone"
 
 _known = cache(available_timezones)

@@ -107,7 +107,7 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "ipate_web.urls"
-# URLs of pages about rows, for apps that do not import the site.
+# Links to the pages of objects, for apps that must not import the site.
 ABSOLUTE_URL_OVERRIDES = {
     "training.run": lambda run: reverse("staff:run", args=[run.study.slug, run.pk]),
     "consent.webhookendpoint": lambda endpoint: reverse("staff:webhooks", args=[endpoint.study.slug]),
@@ -177,8 +177,8 @@ DJANGO_REDIS_IGNORE_EXCEPTIONS = DJANGO_REDIS_LOG_IGNORED_EXCEPTIONS = True
 if "redis" in CACHES["default"]["BACKEND"]:
     CACHES["default"].setdefault("OPTIONS", {}).update({"SOCKET_CONNECT_TIMEOUT": 1, "SOCKET_TIMEOUT": 1})
 
-#: Progress of every study's chains, outside the database. Never restore it along with the database
-#: (docs/backup.md).
+#: Folder of the journal, which records the progress of every study's chains outside the database. Never restore it
+#: along with the database (docs/backup.md).
 JOURNAL_DIR = env.read("IPATE_JOURNAL_DIR", env.TEXT, default=str(VAR_DIR / "journal"))
 #: Public keys for encrypting backups, and the number of days for which a backup is kept.
 BACKUP_RECIPIENTS = env.read("IPATE_BACKUP_RECIPIENT", env.RECIPIENTS, default=[])
@@ -191,7 +191,7 @@ STORAGES = {
         "BACKEND": "django.core.files.storage.FileSystemStorage",
         "OPTIONS": {"location": str(VAR_DIR / "media")},
     },
-    # Private rows and teachers' predictions, which are never served and are encrypted.
+    # Storage of private rows and teachers' predictions, which is encrypted and never served.
     "private": {
         "BACKEND": "common.sealed_storage.SealedStorage",
         "OPTIONS": {
@@ -209,7 +209,7 @@ STORAGES = {
             ),
         },
     },
-    # Keys of people's records (common.keyrings), separate from the records and not in the same backups.
+    # Storage of the keys of people's records (common.keyrings), with backups separate from those of the records.
     "keys": {
         "BACKEND": "common.sealed_storage.SealedStorage",
         "OPTIONS": {
@@ -225,12 +225,12 @@ STORAGES = {
             ),
         },
     },
-    # Student models, which are published only through the API and its permissions.
+    # Storage of student models, which are published only through the API and its permissions.
     "models": {
         "BACKEND": env.read("IPATE_MODELS_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"),
         "OPTIONS": env.read("IPATE_MODELS_STORAGE_OPTIONS", env.OPTIONS, default={"location": str(MODELS_DIR)}),
     },
-    # Second location of signed checkpoints. The database's administrators should not be able to write to it.
+    # Second location of signed checkpoints, to which the database's administrators should have no write access.
     "checkpoints": {
         "BACKEND": env.read(
             "IPATE_CHECKPOINT_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"
@@ -297,7 +297,7 @@ CELERY_BEAT_SCHEDULE = {
     name: {
         "task": task,
         "schedule": interval,
-        # If there is no worker, or under heavy load, tasks expire instead of piling up. Clocks of hosts may differ by
+        # Tasks expire instead of piling up if there is no worker or the load is heavy. Clocks of hosts may differ by
         # the heartbeat time limit.
         "options": {"expires": max(interval, HEARTBEAT_TIMEOUT)},
     }
@@ -327,8 +327,8 @@ CELERY_BEAT_SCHEDULE = {
 }
 #: The largest ε that a policy may promise to anyone.
 EPSILON_CAP = env.read("IPATE_EPSILON_CAP", env.POSITIVE, default=10.0)
-#: The most that all studies together may charge the person of one account, in μ²; None for no common limit. 1.8 allows
-#: at most 75 right guesses in 100, as for a level called low ("Several studies" in docs/gaussian-accounts.md).
+#: Largest charge to one person's account by all studies together, in μ²; None for no common limit. 1.8 allows at most
+#: 75 right guesses in 100, as for a level called low ("Several studies" in docs/gaussian-accounts.md).
 PERSON_CEILING = env.read("IPATE_PERSON_CEILING", env.POSITIVE_OR_NONE, default=1.8)
 #: Largest number of records of one person in a private dataset, which bounds a run's memory and time per person.
 MOST_RECORDS = env.read("IPATE_MOST_RECORDS", env.COUNT, default=10_000)
@@ -450,9 +450,9 @@ if EMAIL_FILE_PATH:
     Path(EMAIL_FILE_PATH).mkdir(parents=True, exist_ok=True, mode=0o700)
 
 # --- Webhooks ---------------------------------------------------------------------------------------------------------
-#: Networks that webhooks may reach although the networks are not public. URL for the sign of life of each healthy part
-#: ({name}); if empty, none is sent.
+#: URL for the sign of life of each healthy part ({name}); if empty, none is sent.
 SIGN_OF_LIFE_URL = env.read("IPATE_SIGN_OF_LIFE_URL", env.SIGN_OF_LIFE, default="")
+#: Networks that webhooks may reach although they are not public.
 WEBHOOK_NETWORKS = env.read("IPATE_WEBHOOK_NETWORKS", env.NETWORKS, default=[])
 
 LANGUAGE_CODE = "en"
@@ -477,8 +477,8 @@ DOCUMENTS = BASE_DIR / "site"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True
 SECURE_SSL_REDIRECT = HTTPS
-# Requested on the machine itself, bypassing the proxy. The API itself refuses plain HTTP, and URLs of alliances contain
-# ids.
+# The first are requested on the machine itself, bypassing the proxy. The API itself refuses plain HTTP, and URLs of
+# alliances contain ids.
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$", r"^api/v1/(?!alliances/)"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS

@@ -51,7 +51,7 @@ def _glance(study: Study, *, sees_overview: bool) -> Glance:
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """Show the home page: a description for visitors, or the studies of signed-in users and visits by invitation."""
+    """Show the home page: a description for visitors; the studies of people who are signed in or have an invitation."""
     visit = visit_of(request)
     if visit is not None and not visit.is_over:
         return redirect("consent:my_studies")

@@ -314,7 +314,8 @@ def _provenance(desk: _Desk) -> Iterator[Waiting]:
 
 # --- Missing parts ---------------------------------------------------------------------------------------------------
 
-#: Roles that two people need, because people cannot approve their own proposals: permissions to appoint and to approve.
+#: Pairs of permissions, to appoint people to a role and to approve in that role. A study needs two people in each of
+#: these roles, because people cannot approve their own proposals.
 _TWO = (
     ("consent.manage_members", "training.approve_run"),
     ("consent.appoint_committee", "consent.approve_epsilonpolicy"),

@@ -67,12 +67,14 @@ class Outlook(Stored):
 
     share: Annotated[float | None, Field(description="Share of every cap that the run may use; null if unknown.")]
     people: Annotated[int, Field(description="Number of people who are asked, according to the head counts.")]
-    amount: Annotated[int, Field(description="Largest number of `unit` that the run releases.")]
+    amount: Annotated[int, Field(description="Maximum number of items that the run releases; `unit` says which.")]
     affordable: Annotated[
         int | None,
         Field(description="Minimum number of labels that the budgets cover; null if budgets cannot end the run."),
     ]
-    unit: Annotated[str, Field(json_schema_extra={"enum": list(UNITS)}, description="Unit of `amount`.")]
+    unit: Annotated[
+        str, Field(json_schema_extra={"enum": list(UNITS)}, description="Kind of items that `amount` counts.")
+    ]
     forecast: Annotated[
         Forecast | None,
         Field(

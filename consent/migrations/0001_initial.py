@@ -1,4 +1,4 @@
-"""Studies, the people who take part in them, and every decision, as chains."""
+"""Create the tables of studies, of the people who take part in them, and of all decisions, as chains."""
 
 import uuid
 

@@ -114,7 +114,7 @@ def holder_named(study: Study, pseudonym: str) -> DataHolder:
 
 
 def look_alikes_in(study: Study, pseudonyms: Collection[str]) -> list[tuple[str, ...]]:
-    """Return groups of similar-looking pseudonyms, each with at least one that would be registered for a new person.
+    """Return groups of similar-looking pseudonyms, each with at least one that has not been registered yet.
 
     The other pseudonyms in a group are also in the list or are already registered. Because there may be millions of
     pseudonyms, only their hashes and the similar names are kept in memory.

@@ -65,7 +65,7 @@ from consent.services.mail import news_readers
 
 #: Largest number of letters printed at once; browsers print longer pages badly.
 AT_ONCE = 500
-#: Largest logo: bytes as uploaded and as stored, and pixels of its longer side.
+#: Maximum size of a logo: bytes as uploaded, bytes as stored, and pixels of its longer side.
 MOST_BYTES, MOST_STORED, MOST_PIXELS = 500_000, 60_000, 1_600
 #: Longer side of a stored logo in pixels; enough for 5 cm on paper.
 _STORED_PIXELS = 600

@@ -435,7 +435,7 @@ def is_reached(holder: DataHolder) -> bool:
 
 @transaction.atomic
 def reminder_ask(*, holder: DataHolder, days: int) -> datetime:
-    """Schedule one email that reminds a holder to decide, replacing any earlier reminder; this is not a decision.
+    """Schedule one email that reminds a holder to decide, replacing any earlier reminder. This is not a decision.
 
     The email goes to their account, or to the address that they gave. Nothing is sent if that address has not been
     confirmed by then, if they have already decided, or if the study is closed.

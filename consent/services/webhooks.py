@@ -179,7 +179,7 @@ class MadeEndpoint:
 
 
 def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: AbstractBaseUser) -> MadeEndpoint:
-    """Notify a program of certain events of a study.
+    """Register a program that will be notified of certain events of a study.
 
     Raises:
         ValidationError: errors by field: the URL is not allowed, events are missing or unknown, or there are too many

@@ -138,7 +138,7 @@ def erasure_kept(request: HttpRequest, holder: DataHolder) -> bool:
 
 
 def erasure_forget(request: HttpRequest) -> None:
-    """Delete the stored press of the erase button, so that the holder sees the button again."""
+    """Forget that the erase button was pressed, so that the holder sees the button again."""
     request.session.pop(_ERASURE, None)
 
 

@@ -154,7 +154,7 @@ class ApiView(APIView):
         return response
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]
-        """Return the methods in the header ``Allow``, for any renderer; GET /api/schema describes the rest."""
+        """Return only the header ``Allow``, for any renderer; GET /api/schema describes the rest."""
         response = HttpResponse(status=HTTPStatus.NO_CONTENT)
         del response["Content-Type"]
         return response

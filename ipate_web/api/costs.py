@@ -68,7 +68,7 @@ class BudgetUseSerializer(serializers.Serializer):
 
 
 class GroupBudgetSerializer(serializers.Serializer):
-    """Budget of everyone with the same promise: the largest charge to any account whose level has not changed."""
+    """Budget of everyone with the same promise. Use is the largest charge to an account whose level has not changed."""
 
     level = serializers.ChoiceField(Level.choices)
     policy = serializers.IntegerField(help_text="Version of the newest ε policy that makes this promise.")

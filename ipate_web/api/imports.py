@@ -318,7 +318,7 @@ class StudyConsents(ApiView):
 
 
 class HeadCountsRequestSerializer(StrictSerializer):
-    """Public numbers by level; if omitted, they are drawn."""
+    """Public head counts by level; if omitted, head counts are drawn with noise."""
 
     counts = serializers.DictField(
         child=serializers.IntegerField(min_value=0),

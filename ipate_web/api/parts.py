@@ -98,7 +98,7 @@ def _document(methods: list[RunMethod]) -> dict[str, Any]:
 
 
 def _joined(schemas: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return one schema for choices of the same name, with their common part and the widest limits."""
+    """Merge the schemas of choices with the same name: keep what they have in common, and the widest limits."""
     first, *others = schemas
     joined = {key: value for key, value in first.items() if all(each.get(key) == value for each in others)}
     for key, widest in (("minimum", min), ("maximum", max)):

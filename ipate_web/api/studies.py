@@ -97,11 +97,13 @@ class CommitteeSerializer(serializers.Serializer):
     conditions = ConditionSerializer(
         many=True,
         allow_null=True,
-        help_text="Conditional approvals of the policy and the form in force; null unless you may see the overview.",
+        help_text="Conditional approvals of the policy and the form in force; null unless you may see the study's "
+        "overview.",
     )
     conflicts = serializers.IntegerField(
         allow_null=True,
-        help_text="Number of people who have declared a conflict of interest; null unless you may see the overview.",
+        help_text="Number of people who have declared a conflict of interest; null unless you may see the study's "
+        "overview.",
     )
 
 

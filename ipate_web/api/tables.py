@@ -154,7 +154,7 @@ class LevelPartSerializer(serializers.Serializer):
     """Number and weight of a level's people in a table."""
 
     name = serializers.CharField()
-    people = serializers.FloatField(help_text="Number of people in the level, according to the head counts.")
+    people = serializers.FloatField(help_text="Number of people at the level, according to the head counts.")
     weight = serializers.FloatField(help_text="Weight of each of these people, above 0 and at most 1.")
 
 

@@ -1,4 +1,4 @@
-"""Copying new and changed files of storages, and restoring them.
+"""Copies of new and changed files in storages, and their restoration.
 
 These are the files named by rows in a snapshot of the database. A file is restored under its name if that is free, or
 else under ``restoring/`` until the database has been replaced. No file of the live database is touched before then.

@@ -264,7 +264,7 @@ def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[st
     transaction. If anything fails before its commit, database and files stay as they were.
 
     Returns:
-        Locked studies: short name → number of missing rows in each chain.
+        The locked studies: short name → number of missing rows in each chain.
 
     Raises:
         BackupError: the restoration failed; the message says whether anything has changed.

@@ -95,7 +95,7 @@ class FoundForm(forms.Form):
 
 
 class RenewalForm(forms.Form):
-    """Form for requesting a new key of a site, at the hub."""
+    """Form for the hub to request a new key from a site."""
 
     site = forms.ChoiceField(label=gettext_lazy("Site"))
 

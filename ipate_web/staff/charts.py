@@ -91,7 +91,7 @@ class Chart:
 
 
 def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | None:
-    """Return a chart of the used share of every member's cap against labels or steps; the run's share is the limit."""
+    """Return a chart of the used share of every member's cap by labels or steps, with the run's share as the limit."""
     if not history.positions:
         return None
     series = [

@@ -25,7 +25,7 @@ DATED = ("value", "time", "date")
 """Uses of columns that may contain dates, if the time between two dates is learned."""
 AT_ONCE = 50
 """Number of columns on a page, because a request may have at most 1,000 fields."""
-#: Entry for an empty cell in a line of missing values.
+#: Text for an empty cell in a list of missing values.
 _EMPTY = "(empty)"
 
 

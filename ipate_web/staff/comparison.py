@@ -232,7 +232,7 @@ def group_chart(runs: Sequence[ComparedRun]) -> tuple[str, Chart] | None:
 
 
 def recall_chart(runs: Sequence[ComparedRun]) -> tuple[str, Chart] | None:
-    """Return recall by class of the students that were evaluated on the same classes."""
+    """Return a chart of the recall by class of each run's student, with its caption; None if no run has one."""
     points = []
     for title, each in zip(run_titles(runs), runs, strict=True):
         evaluation = (each.run.student.card.get("evaluation") if each.run.student else None) or {}

@@ -391,7 +391,7 @@ def consent_form_preview(request: SignedInRequest, study: Study) -> HttpResponse
 
 @study_form("consent.publish_consentform")
 def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show the draft's differences and its consequence for earlier consents, with a form for proposing the draft."""
+    """Show the draft's changes and their consequence for earlier consents, with a form for proposing the draft."""
     draft = ConsentFormDraft.objects.filter(study=study).first()
     if draft is None:
         return redirect("staff:consent_form_new", study.slug)

@@ -40,7 +40,7 @@ from training.watch import watch_of
 
 #: Number of rows at the end of each chain that the page recomputes. ``ipate verify_ledger`` checks all rows.
 ROWS_CHECKED = 1000
-#: Exceptions that may be raised by values that the site did not write.
+#: Exceptions raised while reading values that the site would never have written.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 Found = TypeVar("Found")

@@ -43,7 +43,7 @@ from consent.services.letters import (
 from ipate_web.lists import DayField, choices_kept
 from ipate_web.staff.pages import faults_show, paginate, pdf_answer, render_page, study_form, study_page
 
-#: If there are more letters than this, browsers print the page badly and the PDF takes too long.
+#: With more letters than this, the page prints badly and the PDF takes too long.
 MOST = 500
 #: Number of letters that a page shows as they will be printed. This is enough for a check; the PDF contains all.
 SHOWN = 3

@@ -196,7 +196,7 @@ def file_name(run: Run) -> str:
 def streamed_attachment(
     study: Study, pieces: Callable[[Study], Iterator[str]] | None, name: str
 ) -> StreamingHttpResponse:
-    """Return a study's record as a download, written piece by piece; 404 if ``pieces`` is None."""
+    """Stream a study's record as a download; 404 if ``pieces`` is None."""
     if pieces is None:
         raise Http404
     content_type = "application/json" if name.endswith(".json") else "text/csv; charset=utf-8"

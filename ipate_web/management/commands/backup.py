@@ -85,10 +85,10 @@ class Command(BaseCommand):
             try:
                 keys_check()
                 path, digest = backup_make(folder, recipients)
-                # After the backup, because the copy must contain the keys of everything in the backup.
+                # Keys are copied after the backup, because the copy must contain the keys of everything in the backup.
                 keys = keys_copy(folder, recipients)
             finally:
-                # Even after a failure, so that old backups are deleted when promised.
+                # Runs even after a failure, so that old backups are deleted when promised.
                 if folder.is_dir():
                     for old in backups_prune(folder, keep_days):
                         self.stdout.write(f"{old.name} was older than {keep_days} days or incomplete, and was deleted.")
