@@ -260,16 +260,16 @@ class Proposals(Proposing):
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
                 requirements are met. Default: False.
-            steps: Gradient steps. Leave this empty to set the value by rule. From 1 to 10000.
-            clip_norm: Clipping norm. Leave this empty to set the value by rule. From 0.0001 to 10000.
-            step_size: Step size. Leave this empty to set the value by rule. From 1e-06 to 1e+06.
+            steps: Gradient steps. Leave this empty to set the value automatically. From 1 to 10000.
+            clip_norm: Clipping norm. Leave this empty to set the value automatically. From 0.0001 to 10000.
+            step_size: Step size. Leave this empty to set the value automatically. From 1e-06 to 1e+06.
             publish: Published.
             rounds: Rounds. In the second round, the model's input is the output of the first student's inner layer.
                 From 1 to 2. Default: 1.
-            sigma: Noise multiplier σ. Leave this empty to set the value by rule. From 0.1 to 4096.
+            sigma: Noise multiplier σ. Leave this empty to set the value automatically. From 0.1 to 4096.
             ridge: Ridge. Added to the curvature of the public points, in units of a step's noise, so that steps
-                move less in directions dominated by noise. Leave this empty to set the value by rule. From 0 to
-                1e+06.
+                move less in directions dominated by noise. Leave this empty to set the value automatically. From 0
+                to 1e+06.
         """
         given = {**locals(), "variant": "individual"}
         return self._proposal(
@@ -362,15 +362,15 @@ class Proposals(Proposing):
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
                 requirements are met. Default: False.
-            steps: Gradient steps. Leave this empty to set the value by rule. From 1 to 10000.
-            clip_norm: Clipping norm. Leave this empty to set the value by rule. From 0.0001 to 10000.
-            step_size: Step size. Leave this empty to set the value by rule. From 1e-06 to 1e+06.
+            steps: Gradient steps. Leave this empty to set the value automatically. From 1 to 10000.
+            clip_norm: Clipping norm. Leave this empty to set the value automatically. From 0.0001 to 10000.
+            step_size: Step size. Leave this empty to set the value automatically. From 1e-06 to 1e+06.
             publish: Published.
             network: Model. Default: linear.
-            expected: Holders drawn per step, on average. Leave this empty to set the value by rule. From 1 to
+            expected: Holders drawn per step, on average. Leave this empty to set the value automatically. From 1 to
                 1e+09.
             momentum: Momentum. Share of each update that is carried over to the next. Leave this empty to set the
-                value by rule. From 0 to 0.999.
+                value automatically. From 0 to 0.999.
             variant: Variant of the method.
         """
         given = {**locals()}

@@ -256,8 +256,8 @@ class Wavelets(Whitened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The brightness of the image and the strength of lines in each part of it, in eight directions and "
-                "two widths. Reduced to up to %(components)d whitened principal components of the public points."
+                "The brightness of each part of the image, and the strength of its lines in eight directions and two "
+                "widths. Reduced to at most %(components)d whitened principal components of the public points."
             ),
             components=self.components,
         )
@@ -293,9 +293,9 @@ class Patches(Whitened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "How similar each part of the image, including its colours, is to up to %(filters)d small patches of "
-                "public images and to their negatives. Reduced to up to %(components)d whitened principal components "
-                "of the public points."
+                "How similar each part of the image, including its colours, is to each of at most %(filters)d small "
+                "patches of public images and to their negatives. Reduced to at most %(components)d whitened "
+                "principal components of the public points."
             ),
             filters=self.filters,
             components=self.components,
@@ -379,7 +379,7 @@ class LearnedNetwork(Whitened):
         return Sentence(
             gettext_noop(
                 "The inner layer of a small network that learned only from the public points, without labels, which "
-                "points are similar. Reduced to up to %(components)d whitened principal components of the public "
+                "points are similar. Reduced to at most %(components)d whitened principal components of the public "
                 "points."
             ),
             components=self.components,
@@ -443,7 +443,7 @@ class StudentLayer(Whitened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The output of the previous student's inner layer for each point. Reduced to up to %(components)d "
+                "The output of the previous student's inner layer for each point. Reduced to at most %(components)d "
                 "whitened principal components of the public points."
             ),
             components=self.components,

@@ -110,7 +110,7 @@ class Samples(StepChoices):
         None,
         gettext_noop("Momentum"),
         gettext_noop(
-            "Share of each update that is carried over to the next. Leave this empty to set the value by rule."
+            "Share of each update that is carried over to the next. Leave this empty to set the value automatically."
         ),
         minimum=0.0,
         maximum=0.999,

@@ -36,8 +36,8 @@ LARGEST_SIGMA = 4096.0
 """Largest noise multiplier. The clipping norm is 2¹⁸ steps, and beyond 2³⁰ steps, sites have hardly any finer unit.
 """
 
-BY_RULE = gettext_noop("Leave this empty to set the value by rule.")
-UNSET = gettext_noop("set by rule")
+BY_RULE = gettext_noop("Leave this empty to set the value automatically.")
+UNSET = gettext_noop("set automatically")
 
 _STRENGTH_PER_NUMBER = 12.0
 _FEWEST_WORDS, _FEWEST_ENCODED = 16, 96
@@ -112,7 +112,7 @@ class Steps(StepChoices):
         gettext_noop("Ridge"),
         gettext_noop(
             "Added to the curvature of the public points, in units of a step's noise, so that steps move less in "
-            "directions dominated by noise. Leave this empty to set the value by rule."
+            "directions dominated by noise. Leave this empty to set the value automatically."
         ),
         minimum=0.0,
         maximum=1e6,
