@@ -374,7 +374,7 @@ def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) 
             request,
             study,
             form,
-            action=_("Yes, erase their records"),
+            action=_("Erase their records"),
             effects=[
                 _("Their rows in all private datasets and the scans of their letters will be erased for good."),
                 _("Your name and the reason will be stored permanently."),

@@ -184,7 +184,7 @@ class NewStudyForm(forms.ModelForm):
     """Form with the five initial questions about a new study. The settings contain everything else."""
 
     rehearsal = forms.ChoiceField(
-        label=gettext_lazy("Whose data will it use?"),
+        label=gettext_lazy("Whose data will the study use?"),
         required=False,
         initial="",
         choices=(
@@ -205,8 +205,8 @@ class NewStudyForm(forms.ModelForm):
         fields = ("title", "purpose", "controller", "contact", "rehearsal", "slug")
         labels = {
             "title": gettext_lazy("What is the study called?"),
-            "purpose": gettext_lazy("What is it for?"),
-            "controller": gettext_lazy("Which organisation is responsible for it?"),
+            "purpose": gettext_lazy("What is the study for?"),
+            "controller": gettext_lazy("Which organisation is responsible for the study?"),
             "contact": gettext_lazy("Which email address can people write to?"),
         }
         help_texts = {"controller": "", "contact": ""}
