@@ -318,8 +318,8 @@ def _warnings(count: int, lasting: int) -> tuple[Sentence, ...]:
     if lasting >= count:
         return ()
     text = gettext_noop(
-        "With this noise, the budget of people with the largest contributions lasts for %(lasting)d of %(steps)d "
-        "steps. The people whom the model fits worst will run out of budget before the end. Add noise or take fewer "
-        "steps."
+        "With this noise, the budget of people with the largest possible contributions lasts for %(lasting)d of "
+        "%(steps)d steps. The people whom the model fits worst will run out of budget before the end. Add noise or "
+        "take fewer steps."
     )
     return (Sentence(text, lasting=lasting, steps=count),)
