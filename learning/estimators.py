@@ -1,6 +1,6 @@
 """Estimators for a researcher's own data, with an ε for each row, using the same questions and accounts as runs.
 
-They need neither a database nor a site. Their guarantee is stated in docs/estimators.md.
+The estimators need neither a database nor a site. Their guarantee is stated in docs/estimators.md.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class _Asked:
     def share(self, levels: list[PlannedLevel]) -> float:
         """Return the share of every cap that remains after the head counts, as determined by the smallest cap.
 
-        Caps are ignored if head counts use at least half of them. Their rows take part as far as their accounts allow.
+        Caps are ignored if head counts use at least half of them. Rows with such caps take part as far as their
+        accounts allow.
         """
         able = [level.cap for level in levels if level.cap > 2 * self._counted]
         return 1.0 - self._counted / min(able) if able else 0.5

@@ -31,7 +31,7 @@ MOST_PIECES = 64
 
 
 class EncoderError(ValueError):
-    """Error raised if an encoder cannot be used. It states the problem and the remedy, which pages translate."""
+    """Error raised if an encoder cannot be used. The message states the problem and the remedy; pages translate it."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem} {remedy}")

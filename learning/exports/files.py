@@ -36,9 +36,9 @@ IMAGE, TEXT, VECTORS = "image", "text", "vectors"
 def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: EncoderFile | None = None) -> bytes:
     """Return a model as an ONNX file that maps the values of a row to the name of a class.
 
-    Its inputs are described in `encoded`. Its outputs are ``label``, the name of the most likely class or of the class
-    selected by the card's threshold, and ``probabilities``, double `(rows, classes)`. For a row that the schema does
-    not allow, these are "" and NaN. For outcomes other than classes, the output is ``values``, double `(rows,
+    The file's inputs are described in `encoded`. Its outputs are ``label``, the name of the most likely class or of the
+    class selected by the card's threshold, and ``probabilities``, double `(rows, classes)`. For a row that the schema
+    does not allow, these are "" and NaN. For outcomes other than classes, the output is ``values``, double `(rows,
     columns)`, with the names of the columns in the metadata.
 
     Args:

@@ -64,7 +64,7 @@ class Graph:
         self._constants += graph.initializer
 
     def unused(self, name: str) -> str:
-        """Return a unique name with a number."""
+        """Return an unused name, made unique by a number."""
         return f"{name}/{len(self._nodes)}"
 
     def cast(self, value: str, kind: int) -> str:

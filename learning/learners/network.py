@@ -61,7 +61,7 @@ class Network(nn.Module):
 
 
 class ImageModel(Model, Generic[Layers]):
-    """Trained network for images. It stays on the device on which it was trained."""
+    """Trained network for images, which stays on the device on which it was trained."""
 
     def __init__(self, network: Layers, classes: int, shape: tuple[int, ...]) -> None:
         super().__init__(classes, shape)

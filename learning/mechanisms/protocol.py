@@ -121,14 +121,18 @@ class Draws:
 class PartRelease:
     """Public release of a part of a question.
 
-    ``arrays`` are stored in a file. ``rows`` (Q,) of the public points, ``labels`` (Q,) with None for rejected queries,
-    and any ``counts`` (Q, C) are stored as queries. ``reinforced`` (Q,) marks a student's own labels, if the mechanism
-    allows any. ``content`` describes the release in the register.
-
-    ``charges`` are the charges per person in each budget of the plan, in μ², if they follow from the release and are
-    the same for all; None if each answer contains its own charges. If charges differ within a budget, ``classes``
-    contains the charge of each charging class, and ``charges`` contains the increase of the largest charge within the
-    budget. Budgets in ``exhausted`` can no longer pay for the next query.
+    Attributes:
+        content: Description of the release for the register.
+        arrays: Arrays to store in a file.
+        rows: (Q,) public points of the queries.
+        labels: (Q,) labels, None for rejected queries.
+        counts: (Q, C) counts, if any, stored with the queries.
+        reinforced: (Q,) True for a student's own labels, if the mechanism allows any.
+        charges: Charges per person in each budget of the plan, in μ², if they follow from the release and are the same
+            for all people in a budget; None if each answer contains its own charges.
+        classes: Charge of each charging class, if charges differ within a budget. In this case, ``charges`` contains
+            the increase of the largest charge within each budget.
+        exhausted: Budgets that cannot pay for the next query.
     """
 
     size: int
@@ -165,7 +169,7 @@ class Question(Protocol):
     def spread(self) -> float | None:
         """Standard deviation of the noise of each number in the ``sums`` of answers, in the units of these sums.
 
-        It is None if the release is not the noisy total of all sums; sites cannot answer such a question.
+        None if the release is not the noisy total of all sums; sites cannot answer such a question.
         """
         ...
 
@@ -187,13 +191,13 @@ class Question(Protocol):
         ...
 
     def state(self, released: Arrays | None) -> Any:
-        """Return the state after a release (None: before the first one). It depends only on releases."""
+        """Return the state after a release (None: before the first one). The state depends only on releases."""
         ...
 
     def bounds(self, part: slice) -> list[float] | None:
         """Return the largest charge of a part to any person under each promise of the plan, in μ². Public.
 
-        The result is None if the part charges no one, because an earlier part has already charged them for it.
+        None if the part charges no one, because people have already been charged with an earlier part.
         """
         ...
 
@@ -202,8 +206,8 @@ class Question(Protocol):
     ) -> Arrays:
         """Return people's contributions to a part, and each person's ``charge`` (H,) in μ²; both are secret.
 
-        If the release contains a common charge for all people in a budget, ``group`` (H,) replaces ``charge``: it is
-        the budget or charging class of each person. ``records`` are :class:`Records`, or another input.
+        If all people in a budget are charged the same, the release contains this charge, and ``group`` (H,) replaces
+        ``charge``: the budget or charging class of each person. ``records`` returns :class:`Records` or another input.
 
         If only these people are asked (``alone``), they may answer several steps in a row, each using the previous
         release. This method then draws the noise of these releases, which no one sees before the commit.

@@ -144,7 +144,7 @@ class LabelsLoss:
 class Labels(Target):
     """Several labels of one record, each yes (1) or no (0).
 
-    They are learned in one run, as one vector with one charge.
+    All labels are learned in one run, as one vector with one charge.
     """
 
     kind: Literal["labels"] = field(default="labels", kw_only=True, repr=False)

@@ -62,7 +62,7 @@ def _within(residuals: Floats) -> Floats:
 class Numbers(Target):
     """Number in a range; a number outside the range is replaced by the nearest end.
 
-    Its code is its position in the range, in multiples of 2⁻²⁰ of the width.
+    A number's code is its position in the range, in multiples of 2⁻²⁰ of the width.
 
     >>> Numbers(0, 100, "kg").coded([np.array([25.0, 300.0])]).tolist()
     [262144, 1048576]

@@ -55,7 +55,7 @@ class Loss(Protocol):
     def residuals(self, scores: Floats, targets: Codes) -> Floats:
         """Return residuals `(n, outputs)` in multiples of 1 / `RESIDUAL_STEPS`; 0 if a code is not a target.
 
-        They are a deterministic function of each record's scores `(n, outputs)` and code, bit for bit, computed by
+        Residuals are a deterministic function of each record's scores `(n, outputs)` and code, bit for bit, computed by
         operations on single numbers. No residual exceeds 1, which limits gradients before clipping to √outputs · ‖f‖.
         """
         ...
@@ -139,7 +139,7 @@ class Outcome(ABC):
     def categories_of(self, codes: Codes) -> Codes:
         """Return the category numbers `(n,)` of codes `(n,)`; -1 if a code is invalid or does not determine a category.
 
-        They are a deterministic function of each code, computed by operations on single numbers.
+        Category numbers are a deterministic function of each code, computed by operations on single numbers.
         """
 
     @abstractmethod

@@ -38,8 +38,8 @@ _AT_A_TIME = 2**22
 class HazardLoss:
     """See :class:`learning.outcomes.outcome.Loss`: cross entropy over the intervals in which a person was at risk.
 
-    The hazard h_j of interval j, the probability of the event in it for people who reach it, has the logit o_j + Σ_k
-    B_jk·s_k with the scores s_k. A record's residual for score k is Σ_j a_j (h_j - d_j) B_jk over the intervals j,
+    The hazard h_j of interval j (the probability of the event for people who reach this interval) has the logit o_j +
+    Σ_k B_jk·s_k with the scores s_k. A record's residual for score k is Σ_j a_j (h_j - d_j) B_jk over the intervals j,
     where a_j is 1 if the person was at risk in j, and d_j is 1 if j contains the event. All residuals form one vector.
 
     Attributes:
@@ -321,8 +321,9 @@ def kaplan_meier(times: Floats, events: Bools, moments: Floats, *, before: bool 
 def brier_scores(survival: Floats, times: Floats, events: Bools, moments: Floats) -> Floats:
     """Return squared errors `(n, m)` of predicted survival at these times, weighted for censoring (Graf et al. 1999).
 
-    People censored before a time have weight 0 at that time. The others represent them, so their weight is 1 divided by
-    the share of people followed for that long, according to Kaplan and Meier. The mean of a column is the Brier score.
+    People censored before a time have weight 0 at that time. The remaining people represent them, so the weight of each
+    is 1 divided by the share of people followed for that long, according to Kaplan and Meier. The mean of a column is
+    the Brier score.
 
     Args:
         survival: `(n, m)` predicted share without the event after each moment.

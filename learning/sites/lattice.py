@@ -117,7 +117,7 @@ class Lattice:
 class IncludedNoise:
     """Source of noise that adds nothing, for a total that already includes the noise.
 
-    It can be used once, for Gaussian noise of exactly the standard deviation that the sites have added.
+    This source can be used once, for Gaussian noise of exactly the standard deviation that the sites have added.
 
     >>> IncludedNoise(40.0).normal(40.0, 3)
     array([0., 0., 0.])

@@ -233,7 +233,7 @@ def train_consistently(
     """Minimise the cross entropy between predictions on strongly moved images and posteriors on weakly moved ones.
 
     Half of each batch consists of points with informative counts, and the other half of any points. A posterior above
-    the threshold is treated as certain; an uncertain one is learned unchanged if there are counts, and otherwise
+    the threshold is treated as certain; other posteriors are learned unchanged if there are counts, and otherwise
     ignored.
 
     Args:

@@ -5,9 +5,9 @@ it learns from all counts together. The vote is therefore simulated: public poin
 counts are processed by `refine`, and the refined labels are compared with the true ones.
 
 *Votes by teachers.* The forecast compares plans that release labels or counts, with few or many teachers. Half of some
-labelled points stand in for people and train a few teachers, each on as many records as a real teacher has. They vote
-on public points, with the plan's noise. The releases are smoothed, and the other half of the labelled points shows how
-often the smoothed class is right.
+labelled points stand in for people and train a few teachers, each on as many records as a real teacher has. The
+teachers vote on public points, with the plan's noise. The releases are smoothed, and the other half of the labelled
+points shows how often the smoothed class is right.
 """
 
 from __future__ import annotations

@@ -93,8 +93,8 @@ class Releases:
     def weights(self) -> Floats:
         """Reliability of a label, `(Q,)` from 0 to 1: how far the most likely class is above chance.
 
-        It is 0 if the largest count leads by less than a standard deviation of the noise, because such labels are mere
-        noise.
+        The reliability is 0 if the largest count leads by less than a standard deviation of the noise, because such a
+        label is mostly noise.
         """
         if self.classes == 1:
             return np.ones(len(self))
@@ -109,8 +109,8 @@ class Releases:
         """Return the agreement of the public points' probabilities `(P, C)` with the counts; larger is better.
 
         This is the quadratic score (Brier 1950) over voters, Σ_q (2·n_q·m_q − |n_q|·‖m_q‖²) / Σ_q |n_q|, for counts
-        n_q, their sums |n_q|, and averaged probabilities m_q. It is linear in the counts, so noise leaves the numerator
-        unbiased. It requires releases that the probabilities were not learned from, but no true labels.
+        n_q, their sums |n_q|, and averaged probabilities m_q. The score is linear in the counts, so noise leaves the
+        numerator unbiased. It requires no true labels, but releases that the probabilities were not learned from.
         """
         expected, sums = self.averaged(probabilities), self.counts.sum(axis=1)
         gained = 2 * (self.counts * expected).sum() - (sums * (expected**2).sum(axis=1)).sum()
@@ -273,7 +273,7 @@ def choose(
 ) -> tuple[str, dict[str, float]]:
     """Return the candidate with the best score on a fifth of the releases after learning from the rest.
 
-    It uses no private records and no test points, so it costs nothing.
+    The choice uses no private records and no test points, so it costs nothing.
 
     Args:
         candidates: Functions that train each candidate on all public points `(P, …)` and releases.
@@ -292,8 +292,9 @@ def fit_to_releases(probabilities: Floats, held_out: Releases) -> Calibration:
     """Return the model calibration that agrees best with releases that the model has not learned from.
 
     Labels and probabilities have no noise and are scored by -log p. Counts of voters have noise of a known σ, so they
-    are scored by the quadratic score of `Releases.score`, which noise leaves unbiased, in units of this noise and of
-    the voters' own variation. The logarithm of the scale and the offsets have a normal prior around "unchanged".
+    are scored by the quadratic score of `Releases.score`, which noise leaves unbiased. Its unit accounts for this noise
+    and for the voters' own variation. The logarithm of the scale and the offsets have a normal prior around
+    "unchanged".
 
     Args:
         probabilities: `(P, C)` probabilities of all public points.

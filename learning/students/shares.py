@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 class Shares(Student):
     """Softmax regression whose average over each query's neighbourhood is fitted to the released shares.
 
-    The shares of a neighbourhood are averages, so averages of predictions are compared with them (learning from label
+    The shares of a neighbourhood are averages, so they are compared with averages of predictions (learning from label
     proportions, Quadrianto et al. 2009). The fit maximises the quadratic score of the counts (`Releases.score`), with
     points weighted by noise. The score is linear in the counts, so noise leaves its gradient unbiased, which would not
     be the case after dividing by noisy sums of few voters. The ridge penalty with the best score on held-out releases

@@ -289,7 +289,7 @@ class CountTable:
     def variances(self) -> NDArray[np.float64]:
         """Variance (cells,) of each sum of weights, given the people in the cell, if levels are distributed at random.
 
-        It is the sum of two variances: of the noise, and of the weights in the cell.
+        This is the sum of the variance of the noise and the variance of the weights in the cell.
         """
         return self.sigma**2 + self.weight_variance * self.scale * np.maximum(self.sums, 0.0)
 

@@ -21,7 +21,7 @@ MOST_CELLS = 300
 
 
 def entropy_sensitivity(records: float) -> float:
-    """Return the largest change in bits of a column's entropy due to one of ``records`` records (Lemma 1)."""
+    """Return the largest change, in bits, that one of ``records`` records makes to a column's entropy (Lemma 1)."""
     return (2 + 1 / math.log(2) + 2 * math.log2(records)) / records
 
 

@@ -248,8 +248,8 @@ def synthesise(
     """Return copies of random seeds, in which the last ω columns in the network's order are drawn again.
 
     ω is drawn from ``omegas`` for each row. The probability that a record produces a row y is Σ_ω 1[the record agrees
-    with y on the first m - ω columns]·Π p(y_j | parents) / |omegas|, with the product over the other columns. It is
-    computed from the length of the prefix in which the record and y agree.
+    with y on the first m - ω columns]·Π p(y_j | parents) / |omegas|, with the product over the other columns. The
+    probability is computed from the length of the prefix on which the record and y agree.
 
     Args:
         seeds: Codes (S, m) of the seeds.
@@ -452,7 +452,7 @@ def _agreeing(columns: list[int], seeds: Codes, rows: Codes) -> NDArray[np.int64
 
 
 def _groups(column: CountedColumn) -> NDArray[np.int64]:
-    """Return the coarser value of each cell: groups of adjacent bins for numbers, unchanged for all others."""
+    """Return the coarser value of each cell: groups of adjacent bins for numbers, unchanged for other values."""
     bins, cells = len(column.edges) - 1, np.arange(column.size)
     if bins <= _COARSE:
         return cells

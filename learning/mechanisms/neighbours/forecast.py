@@ -261,11 +261,12 @@ def expected_voters(
 def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:
     """Return bounds on the share of correct labels, from released noisy counts.
 
-    The lower bound is the average share of the voters near a query who agree with its label. It is accurate if classes
-    mix (a query is then like any of its neighbours), and too low if classes are separate and neighbourhoods extend into
-    the next class. The upper bound is the probability that a second draw of noise gives the same label. A label must
-    not be judged by the counts that determined it, so the noise is split: for a standard normal z, counts + σz/2 and
-    counts - 2σz are independent (Rasines & Young 2023). The first determines the label, and the second judges it.
+    The lower bound is the average share of the voters near a query who agree with its label. This bound is accurate if
+    classes mix (a query is then like any of its neighbours), and too low if classes are separate and neighbourhoods
+    extend into the next class. The upper bound is the probability that a second draw of noise gives the same label. A
+    label must not be judged by the counts that determined it, so the noise is split: for a standard normal z, counts +
+    σz/2 and counts - 2σz are independent (Rasines & Young 2023). The first determines the label, and the second judges
+    it.
 
     Args:
         counts: `(Q, C)` released counts of plain votes.

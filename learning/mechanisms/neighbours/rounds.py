@@ -336,7 +336,7 @@ def next_round(
         counts: `(Q, C)` released counts of that round.
         public: `(P, d)` public points in the coordinates of the next round.
         probabilities: `(P, C)` from the student that learned from that round. Votes are cast against its most likely
-            classes. The points where it is most uncertain are asked first, while accounts are still full. Its
+            classes. The points where the student is most uncertain are asked first, while accounts are still full. The
             predictions are most often wrong there, so most holders disagree and contribute.
         levels: Levels with noisy or public head counts, as planned.
         share: Share of every cap that both rounds may use together.

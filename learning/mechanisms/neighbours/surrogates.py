@@ -31,8 +31,8 @@ class Surrogates:
         looked_at: Number of queries used: all, or 2,000 evenly sampled queries if that is enough.
         each: Number of queries that one of the used queries represents.
 
-    A query that is itself a public point is not a person's record, so it is left out of its own neighbourhood: if the
-    radius contains k of P public points, it is expected to contain (k - 1) / P of the holders.
+    A query that is itself a public point is not a person's record, so the query is left out of its own neighbourhood: a
+    radius that contains k of P public points is expected to contain (k - 1) / P of the holders.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class LabelledSurrogates(Surrogates):
     The sample's other points stand in for records with their own labels, and the public points for records with the
     labels of their nearest labelled points (up to ten). The labelled point that is the query itself is left out and
     replaced by the next one. Points of the sample have correct labels but are few; public points are many but sometimes
-    wrong. The votes of both are counted, and votes for wrong classes are scaled halfway (in log odds) to their share
-    among only the labelled points; see docs/neighbours.md.
+    wrong. Both kinds of votes are counted. Votes for wrong classes are then scaled halfway, in log odds, towards their
+    share among the labelled points; see docs/neighbours.md.
     """
 
     def __init__(self, sample: Sample, public: ArrayLike, radius_shares: Sequence[float], n_classes: int) -> None:

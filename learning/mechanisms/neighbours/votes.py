@@ -4,9 +4,9 @@ This is Individualized PATE with one teacher per holder, also known as private n
 accounting: Zhu, Yu, Chandraker, Wang, "Private-kNN" (CVPR 2020); Zhu, Wang et al., "Private prediction strikes back!"
 (2023). The guarantee is that of a Gaussian mechanism with one account per holder; see `accounting.privacy`.
 
-A holder's contribution to a query depends only on the query, public points and the holder's own records. It is a vector
-of multiples of 2⁻¹⁶, whose squared norm is a multiple of 2⁻³². Sums and charges are therefore exact in float64 and do
-not depend on blocks, shards or other people.
+A holder's contribution to a query depends only on the query, public points and the holder's own records. The
+contribution is a vector of multiples of 2⁻¹⁶, whose squared norm is a multiple of 2⁻³². Sums and charges are therefore
+exact in float64 and do not depend on blocks, shards or other people.
 
 Coordinates are integers of at most 127 in absolute value. With `d` coordinates, the product of two points plus half a
 squared norm stays below 1.5·127²·d. Multiples of ½ up to 2²³ are exact in float32, so for d ≤ 346 every product, every
@@ -180,8 +180,8 @@ class HolderAccounts(Protocol):
 def radii(queries: ArrayLike, public: ArrayLike, radius_share: float | Sequence[float]) -> NDArray[np.int64]:
     """Return the squared radius of each query: the smallest that contains at least this share of the public points.
 
-    It depends only on public points. The query itself is included if it is a public point. Points exactly at the radius
-    are within it, so ties do not matter.
+    Radii depend only on public points. The query itself is included if it is a public point. Points exactly at the
+    radius are within it, so ties do not matter.
 
     Args:
         queries: `(Q, d)` coordinates from a fitted representation.

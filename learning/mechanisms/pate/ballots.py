@@ -1,7 +1,7 @@
 """Question that teachers answer: each votes on every public point for its members.
 
-Every charge is public and the same for all members of a group. It depends on which queries were answered, and the
-group's budget limits how much a vote may charge. The vote ends only for public reasons: all points have been asked
+Every charge is public and the same for all members of a group. The charge depends on which queries were answered, and
+the group's budget limits how much a vote may charge. The vote ends only for public reasons: all points have been asked
 about, enough labels have been released, or the next query could cost more than the run may charge. Accounts and votes
 never affect its end.
 """
@@ -326,8 +326,8 @@ class TeachersQuestion:
         """Return weighted counts ``sums`` (Q, C), and the charging class ``group`` (H,) of each person.
 
         A teacher does not vote if its group cannot pay, or if one of its members has a cap of 0 and so must leave the
-        vote. Its other members are still charged until the vote ends, because its silence also depends on their
-        consents.
+        vote. The teacher's other members are still charged until the vote ends, because whether the teacher votes also
+        depends on their consents.
         """
         del alone, draws  # noise is drawn in the release
         ballot = records()

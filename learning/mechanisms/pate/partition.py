@@ -179,7 +179,7 @@ def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool
 
     This is `draw_participation` with only a public seed. Anyone with the plan and the seed can repeat the draw with any
     version of NumPy, because NumPy's raw random bits never change. A member is charged for exactly the queries in which
-    their teacher takes part, including queries on which it does not vote because a member has left.
+    their teacher takes part, including queries on which the teacher does not vote because a member has left.
 
     Args:
         seed: Any public string, fixed before anyone looks at the records.

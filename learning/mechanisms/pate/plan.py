@@ -74,8 +74,8 @@ _HOST = (
 class GroupPlan(Stored):
     """Plan for one group and the groups merged into it.
 
-    It is named after the strictest of them. In upsampling, all teachers learn from its holders, and each holder appears
-    ``factor`` times. If the group has a host, its weight is the weight of the host's teachers.
+    The plan's group is named after the strictest of these groups. In upsampling, all teachers learn from its holders,
+    and each holder appears ``factor`` times. If the group has a host, its weight is the weight of the host's teachers.
     """
 
     name: str
@@ -186,20 +186,19 @@ def make_plan(
 ) -> Plan:
     """Plan a run.
 
-    "standard": PATE in its original form; all holders form one group with the smallest ε.
-    "weighting": each teacher learns from holders of one group and votes with the group's weight (`teacher_weights`).
-    The number of teachers per group is proportional to its holders, with exactly `teachers` in total.
-    "upsampling": holders are duplicated (`upsampling_factors`) over mixed teachers, whose number, σ, σ_T and T grow by
-    N'/N, the ratio of duplicates to holders.
-    "vanishing": teachers as in weighting, each of weight 1. A share of each group's teachers takes part in each vote
-    (`participation_frequencies`), and σ, σ_T and T shrink with the number of participants.
+    "standard": PATE in its original form; all holders form one group with the smallest ε. "weighting": each teacher
+    learns from holders of one group and votes with the group's weight (`teacher_weights`). The number of teachers per
+    group is proportional to its holders, with exactly `teachers` in total. "upsampling": holders are duplicated
+    (`upsampling_factors`) and distributed over mixed teachers, whose number, σ, σ_T and T grow by N'/N, the ratio of
+    duplicates to holders. "vanishing": teachers as in weighting, each of weight 1. A share of each group's teachers
+    takes part in each vote (`participation_frequencies`), and σ, σ_T and T shrink with the number of participants.
 
     With the scheme "gdp", weights are proportional to μ instead of ε, and participation is proportional to μ². The
     charges of all groups, which grow with the square of the weight, then reach the same share of their caps together.
     Duplicates, which are integers, are chosen so that accounts can pay for the most labels (`factors_for_most_labels`).
 
     In weighting and vanishing, a group is too small if it has no teacher, or fewer holders than half of a teacher's
-    average. It is merged into the next stricter group (`small_groups="merge"`), left out ("leave_out") or, in
+    average. Such a group is merged into the next stricter group (`small_groups="merge"`), left out ("leave_out") or, in
     weighting, its holders are each copied into several teachers of a stricter group ("copy"). Copying is the hybrid in
     section 7.2 of the thesis, which upsamples small groups and weights the others. The host is the stricter group whose
     teachers, of weight w each, give k copies the largest total weight k·w within the small group's own promise, where k

@@ -56,7 +56,7 @@ def count_votes(predictions: ArrayLike, classes: int, weights: ArrayLike | None 
 def group_votes(predictions: ArrayLike, classes: int, members: ArrayLike) -> NDArray[np.float64]:
     """Return the unweighted vote counts of one group's own teachers, `(queries, classes)`.
 
-    They show which classes may lose one of the group's votes, which determines the group's exact cost.
+    These counts show which classes may lose one of the group's votes, which determines the group's exact cost.
 
     Args:
         members: `(teachers,)` booleans, True for the group's teachers.
@@ -187,10 +187,10 @@ def teacher_weights(
     """Return the vote weight w_g of each group's teachers, normalised so that all weights add up to their number.
 
     "proportional": w_g = ε_g / (mean of ε over the teachers), as in Individualized PATE, Appendix C, and the thesis,
-    section 6.2.2. Algorithm 2 of the paper also multiplies each ε_g by the group's number of teachers n_g. This cannot
-    be intended, because a holder's cost depends on the weight of the one teacher that learned from them, not on the
-    number of other teachers. With budgets 1, 2, 3 and 85, 107, 58 teachers the weights would be 0.53, 1.33, 1.08: the
-    group with ε = 2 would outvote the group with ε = 3, and pay more.
+    section 6.2.2. Algorithm 2 of the paper also multiplies each ε_g by the group's number of teachers n_g. The
+    additional factor cannot be intended, because a holder's cost depends on the weight of the one teacher that learned
+    from them, not on the number of other teachers. With budgets 1, 2, 3 and 85, 107, 58 teachers the weights would be
+    0.53, 1.33, 1.08: the group with ε = 2 would outvote the group with ε = 3, and pay more.
 
     "calibrated": the weights for which all groups reach their budgets at the same query under the data-independent
     cost. That cost is the RDP ρ_g·α with ρ_g proportional to w_g², whose classic conversion, minimised over α, is ε_g =

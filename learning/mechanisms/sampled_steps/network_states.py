@@ -37,7 +37,7 @@ def steps_begin(network: str, shape: tuple[int, ...], classes: int, seed: int) -
 
 
 def network_model(question: SampledQuestion, state: SampledSteps) -> NetworkModel:
-    """Return the network with the weights of a state. It depends only on releases."""
+    """Return the network with the weights of a state, which depend only on releases."""
     network = network_create(question.network, question.shape, question.classes)
     shape = question.shape if question.fitted is None else question.fitted.encoder.shape
     return NetworkModel(

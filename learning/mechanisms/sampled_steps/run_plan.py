@@ -140,8 +140,8 @@ class SampledParameters:
 def usual_parameters(network: str, people: float, loss: Loss = CROSS_ENTROPY) -> SampledParameters:
     """Return the default choices, which depend only on the network, the loss, and a public or noisy number of holders.
 
-    They were found in rehearsals: on Adult for networks on the coordinates of a representation, scaled to a typical
-    length of 1, and on MNIST for the convolutional network.
+    The defaults were found in rehearsals: on Adult for networks on the coordinates of a representation, scaled to a
+    typical length of 1, and on MNIST for the convolutional network.
 
     >>> usual_parameters("mlp", 51_200)
     SampledParameters(rate=0.01, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
@@ -307,7 +307,7 @@ def group_after_group(
 
 
 def non_private(group_sizes: ArrayLike, *, steps: int, rate: float, clip_norm: float) -> Phases:
-    """Plan steps without noise or clipping. They give no privacy, but show its cost by comparison."""
+    """Plan steps without noise or clipping. Such steps give no privacy, but show its cost by comparison."""
     sizes = np.asarray(group_sizes, np.float64)
     norms = np.full(len(sizes), _UNCLIPPED * clip_norm)
     rates = np.full(len(sizes), float(rate))

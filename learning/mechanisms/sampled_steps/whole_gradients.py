@@ -195,7 +195,7 @@ class ConvolutionGradients(WholeLayer):
         return _tanh(largest.permute(0, 2, 3, 1)), Memory(patches.flatten(1, 2), maps, origins)
 
     def pull(self, slopes: torch.Tensor) -> torch.Tensor:
-        # each stretch of `stride` pixels gets slopes from all places that cover it, in a single product with these sums
+        # every `stride` pixels get slopes from all windows that cover them, in a single product with these sums
         reach = _pair(tap - 1 for tap in self._taps)
         around = nn.functional.pad(slopes.view(-1, *self._grid, self.outputs), _around(reach))
         stretches = _windows(around, self._taps, (1, 1))

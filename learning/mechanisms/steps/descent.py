@@ -39,7 +39,7 @@ LOOKED = 0.25
 """Share of the steps after which the releases determine the ridge."""
 _RIDGE, _SPREAD_POWER = 5.0, 1.5  # ridge at a spread of 1, in a step's noises, and exponent of its growth below
 _ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # exponent after a restart, and largest ridge in units of a step's noise
-_LOUD = 50.0  # signal of a plan above which small weights can be distinguished from weights that noise hides
+_LOUD = 50.0  # plan signal above which small weights can be distinguished from weights hidden by noise
 _PARAMETER_STEPS = 2.0**24
 _OBSERVED_STEPS = 2.0**40
 _SMALLEST_CURVATURE = 1e-9
@@ -100,10 +100,10 @@ class Descent:
 
     Every noisy gradient is multiplied by the inverse of the public points' curvature at its parameters, plus a ridge
     that is proportional to the noise. The ridge is large for the first quarter of the steps; afterwards, the larger the
-    released weights, the smaller the ridge (see `weights_spread`). If the weights are so small that the first ridge was
-    too small, the parameters followed noise. The descent then restarts with a larger ridge, from the ridge regression
-    of all releases so far. The mean of the iterates (Polyak and Juditsky 1992) averages the noise of their steps.
-    Everything here is public.
+    released weights, the smaller the ridge (see `weights_spread`). If the weights turn out so small that the first
+    ridge was too small for them, the parameters have followed noise, and the descent restarts with a larger ridge, from
+    the ridge regression of all releases so far. The mean of the iterates (Polyak and Juditsky 1992) averages the noise
+    of their steps. Everything here is public.
 
     Attributes:
         plan: Steps, step size, clipping norm, ridge and the expected people.

@@ -1,11 +1,11 @@
 """Holders' contributions to one full-batch gradient step of a linear model, exact in integer arithmetic.
 
-A holder's gradient is the mean of f ⊗ r over their records, where f are the coordinates with the intercept and r are
-the residuals of the loss, which for classes are p - e_y with the model's probabilities p. It is clipped, rounded to
-multiples of clip_norm / `CLIP_STEPS`, charged by its norm after rounding, and summed. All of this is a deterministic
-function of the holder's own records and of public values, bit for bit (docs/gaussian-accounts.md, condition 5). All
-products and sums use integers within 2⁵³, and rounding happens in single operations that IEEE 754 defines to the last
-bit.
+A holder's gradient is the mean of f ⊗ r over their records, where f are a record's coordinates with the intercept, and
+r are the residuals of its loss (for classes, p - e_y with the model's probabilities p). The gradient is clipped,
+rounded to multiples of clip_norm / `CLIP_STEPS`, charged by its norm after rounding, and summed. All of this is a
+deterministic function of the holder's own records and of public values, bit for bit (docs/gaussian-accounts.md,
+condition 5). All products and sums use integers within 2⁵³, and rounding happens in single operations that IEEE 754
+defines to the last bit.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def owned_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: Array
     Args:
         x: `(N, …)` records.
         y: `(N,)` class numbers. A record with an invalid class or with values that are not finite contributes nothing.
-            It does not raise an error, because an error would reveal the record.
+            No error is raised, because the error would reveal the record.
         holder: `(N,)` in 0 … H - 1.
         identity: `(H,)`, see `OwnedRecords`.
 

@@ -151,7 +151,8 @@ class Steps(StepChoices):
 def steps_space(shape: tuple[int, ...]) -> Representation:
     """Return the usual representation for gradient steps on records of this shape.
 
-    It has more coordinates than needed for votes; directions with a small spread, where noise dominates, stay small.
+    This representation has more coordinates than needed for votes; directions with a small spread, where noise
+    dominates, stay small.
     """
     return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Thresholds()
 

@@ -442,7 +442,7 @@ def rows_draw(marginals: Marginals, noisier: float = 1.0) -> SyntheticRows[Descr
 def uniform_rows(schema: TabularSchema, number: int) -> NDArray[np.float32]:
     """Return records (number, …) that depend only on the schema: in each column, all values are equally likely.
 
-    They stand in for people before the first release.
+    These records stand in for people before the first release.
     """
     rng = np.random.default_rng(0)
     x = np.zeros((number, *schema.shape), np.float32)

@@ -173,9 +173,9 @@ class ResidualGNMax(GNMax):
     """GNMax against a public guess: a teacher of weight w that predicts y contributes w·(e_y - e_ŷ), or 0 if y = ŷ.
 
     The first `first` queries are put to a plain vote, whose labels train a student. From then on, the guess ŷ is the
-    student's prediction. After `disagreements` contributions, a teacher stops voting and counts as agreeing. However
-    many queries follow, the votes with and without a holder differ in at most 2 · `disagreements` queries, which are
-    charged once, in advance (`accounting.privacy.residual_vote_charge`).
+    student's prediction. After `disagreements` contributions, a teacher stops voting and is treated as agreeing.
+    However many queries follow, the votes with and without a holder differ in at most 2 · `disagreements` queries,
+    which are charged once, in advance (`accounting.privacy.residual_vote_charge`).
 
     >>> vote = ResidualGNMax(sigma=2.0, first=10, disagreements=1)
     >>> vote.count([[0, 1], [1, 1]], 2, [1.0, 2.0], guesses=[0, 0], disagreed=[0, 0])
