@@ -93,7 +93,7 @@ def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseU
         raise ValidationError(_("A key replacement is already pending. Confirm it, or discard it."))
     row = AllianceSite.objects.filter(alliance=alliance, name=site, left_at=None).first()
     if row is None:
-        raise ValidationError({"site": _("This site does not exist in the alliance.")})
+        raise ValidationError({"site": _("This site is not part of the alliance.")})
     code = secrets.token_urlsafe(24)
     row.code_digest = code_digest(code)
     row.save(update_fields=["code_digest"])
