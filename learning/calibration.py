@@ -223,7 +223,7 @@ class Threshold:
 
 
 def least_by_costs(missed: float, false_alarm: float) -> float:
-    """Return the smallest probability at which choosing a class costs no more than not, on average (Elkan 2001).
+    """Return the probability threshold with the smallest expected cost, given the costs of both errors (Elkan 2001).
 
     >>> least_by_costs(9.0, 1.0)
     0.1

@@ -100,8 +100,10 @@ class People:
 class Records:
     """Records of some people.
 
-    ``x`` (N, …) in the form expected by the question, ``classes`` (N,), and ``owner`` (N,): the position of each
-    record's holder among the people.
+    Attributes:
+        x: (N, …) records, in the form expected by the question.
+        classes: (N,) classes of the records.
+        owner: (N,) position of each record's holder among the people.
     """
 
     x: NDArray[Any]

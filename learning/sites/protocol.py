@@ -292,7 +292,7 @@ def lattice_of(roster: Roster, question: QuestionDocument) -> Lattice:
 
 
 def total_spread(roster: Roster, question: QuestionDocument) -> float:
-    """Return the standard deviation of the noise of each number in the total, at least the one used for charges."""
+    """Return the standard deviation of the noise in each number of the total. It is at least that used for charges."""
     return lattice_of(roster, question).spread * math.sqrt(len(question.participants))
 
 

@@ -40,7 +40,7 @@ _MOST_KEPT = 1 << 20  # number of normal variates kept between two forecasts
 _PARTS = 8  # number of consecutive parts into which the queries are divided
 _BATCH = 500
 _SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the requested votes that accounts allow, compared by `propose`
-_LEAST_NOISE = 1.0  # used if hardly anyone is charged, because accounts then allow any amount of noise
+_LEAST_NOISE = 1.0  # lower bound of σ, because accounts allow any noise if hardly anyone is charged
 _CLEAR = 0.95  # share of queries at which `propose` requires the right class to lead, at the assumed purity
 
 

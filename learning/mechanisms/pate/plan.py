@@ -35,7 +35,8 @@ def largest_remainder(holders: Sequence[int], teachers: int) -> NDArray[np.int64
     """Return the number of teachers per group, proportional to `holders` and adding up to exactly `teachers`.
 
     By the method of largest remainders (Hamilton), every group gets its share rounded down, and the remaining teachers
-    go one by one to the largest fractions (of equal fractions, to the earlier group). All arithmetic is on integers.
+    go one by one to the groups with the largest fractions (in ties, to the earlier group). All arithmetic is on
+    integers.
 
     >>> largest_remainder([50, 30, 21], 10)
     array([5, 3, 2])

@@ -281,7 +281,7 @@ def _released(plan: Plan, shares: NDArray[np.float64]) -> LabelRelease:
 
 
 def _assumed(plan: Plan, n_classes: int) -> tuple[float, float]:
-    """Return bounds on the share of correct labels, given the assumed shares of teachers that agree with them."""
+    """Return bounds on the share of correct labels, given assumed shares of teachers that agree with the truth."""
     bounds = []
     for share, right in zip(PURITY, (PURITY[0], 1.0), strict=True):
         shares = np.full((_VOTES, n_classes), (1 - share) / (n_classes - 1))

@@ -203,7 +203,7 @@ def epsilon_cost(steps: int, delta: float) -> Cost:
 
 
 def _accelerated(point: Floats, image: Floats, before: tuple[Floats, Floats] | None) -> Floats:
-    """Return the next point of a fixed-point iteration, which minimises the linearised residual of the last two."""
+    """Return the next point of a fixed-point iteration: it minimises the linearised residual of the last two points."""
     if before is None:
         return image
     residual = image - point

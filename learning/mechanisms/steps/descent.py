@@ -427,7 +427,7 @@ def sums_digest(sums: NDArray[Any]) -> str:
 
 
 def _ridged(matrix: Floats, ridge: float) -> Floats:
-    """Add the ridge, reduced for the intercept, which a full ridge would slow down and no ridge would leave noisy."""
+    """Add the ridge, reduced for the intercept: a full ridge would slow it down, and no ridge would leave it noisy."""
     added = np.full(len(matrix), ridge + _SMALLEST_CURVATURE)
     added[-1] *= min(1.0, ridge / matrix[-1, -1])
     return matrix + np.diag(added)
