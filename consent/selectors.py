@@ -99,8 +99,8 @@ def lapse_of(event: ConsentEvent) -> Lapse | None:
 class EpsilonRule:
     """ε of a consent after all later policies (rule 5 of the design).
 
-    This is the level's ε when consent was given, or the smallest ε for it under any policy effective since. A later,
-    smaller ε applies at once, but a larger ε only after a new consent.
+    This is the level's smallest ε under the policy of the consent and all policies effective since. A later, smaller ε
+    applies at once, but a larger ε only after a new consent.
     """
 
     def __init__(self, study: Study, at: datetime) -> None:
@@ -250,8 +250,8 @@ def promises_possible(study: Study, at: datetime | None = None) -> list[Promise]
 def promises_earlier(study: Study) -> list[Promise]:
     """Return, for each level, the earlier promise with the largest ε if this exceeds every ε the level can have now.
 
-    Holders with that promise may have spent that much before a smaller ε took effect, and spend nothing more while they
-    are above the smaller ε. These promises are public, like `promises_possible`.
+    Holders with that promise may have spent that much before a smaller ε took effect. They spend nothing more while
+    they have spent more than the smaller ε allows. These promises are public, like `promises_possible`.
     """
     policies, possible = list(policies_in_force(study)), promises_possible(study)
     earlier = []

@@ -544,7 +544,7 @@ def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
     return localised(text) if isinstance(value, float) else text
 
 
-#: Number of omitted items whose positions a page lists.
+#: Maximum number of omitted items whose positions a page lists.
 _PLACES = 5
 
 

@@ -1,11 +1,11 @@
 """Receipts: copies of a decision, and of the text that was answered, for the person to keep.
 
 A receipt is a page, a PDF, or JSON with the parts and field names of ISO/IEC TS 27560:2023 (consent record information
-structure): a header, the processing, the parties, and the events. The names, and which of them are mandatory, are as
-listed by W3C's Data Privacy Vocabulary Community Group ("Consent Records and Receipts as per ISO/IEC TS 27560:2023
-using DPV", w3id.org/dpv/guides/consent-27560, final report of 2024-08-01), written with underscores. If the vocabulary
-has a term for a value, that term is used (prefix ``dpv``). Items without a name in the standard (protection level, ε)
-are under ``extension``. The mandatory ``party_address`` is null if the study does not state it.
+structure): a header, the processing, the parties, and the events. Names (with underscores) and mandatory fields follow
+the list of W3C's Data Privacy Vocabulary Community Group ("Consent Records and Receipts as per ISO/IEC TS 27560:2023
+using DPV", w3id.org/dpv/guides/consent-27560, final report of 2024-08-01). Values are terms of the vocabulary (prefix
+``dpv``) if it has them. Items without a name in the standard (protection level, ε) are under ``extension``. The
+mandatory ``party_address`` is null if the study does not state it.
 
 The record is found by the receipt's number, a keyed hash. The event's own hash would reveal other people's choices:
 each hash is part of the next event's hash, so someone who knows the hashes of two events could try the few levels that

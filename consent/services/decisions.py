@@ -234,7 +234,7 @@ def consent_withdraw(
 ) -> ConsentEvent:
     """Withdraw a holder's consent, effective at once; arguments as in :func:`consent_refuse`.
 
-    From then on :func:`consent.selectors.consent_snapshot` leaves them out: no batch asks them
+    From then on :func:`consent.selectors.consent_snapshot` leaves the holder out: no batch asks them
     (``training.engine.questions.participants``), and before a vote opens, their teachers are retrained without them
     (``training.methods.pate_teachers.withdrawn_since_snapshot``). Their records are erased soon
     (``training.services.erasures.records_erase``). Earlier releases remain.

@@ -88,8 +88,8 @@ def erasure_state(holder: DataHolder) -> ErasureState:
 def withdrawn_records_erase(study: Study, holders: Collection[int], *, keep: bool, acting_user: Any) -> None:
     """Request the erasure of records after recorded withdrawals; the caller holds the study's lock.
 
-    Without consent there is no legal basis for storing records (EDPB Guidelines 05/2020, paragraphs 117 to 119). They
-    are kept only if the study offers this choice and the holder makes it; the choice is recorded.
+    Without consent there is no legal basis for storing records (EDPB Guidelines 05/2020, paragraphs 117 to 119).
+    Records are kept only if the study offers this choice and the holder makes it, which is recorded.
 
     Args:
         holders: ids of the holders who withdrew.

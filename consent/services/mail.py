@@ -1,20 +1,20 @@
 """Emails and news to people, stored with their cause, delivered by a worker with retries, and logged; email addresses.
 
 An email is a row with its recipient, kind and subject. Its text is written on delivery, so that no row, message or log
-contains the text or its links. It goes only to a confirmed address, which belongs to an account or was given by a
+contains the text or its links. Emails go only to confirmed addresses, which belong to an account or were given by a
 person without an account, because an email to a stranger's address would reveal whom a study asks. Every email to an
 address that a person gave has a link for deleting the address. No email mentions a level, or whether a person takes
 part.
 
-News about results goes to everyone who has decided, regardless of the decision, unless they have withdrawn, their
-records were erased, or they are recorded as having died. People who cannot be reached by email get letters.
+News about results goes to everyone who has decided, regardless of the decision, except people who have withdrawn, whose
+records were erased, or who are recorded as having died. People who cannot be reached by email get letters.
 
 Until an address given by a person without an account is confirmed, it gets only the confirmation email. The person can
 delete it on every page and from every email. It is deleted automatically once the person has an account, someone else
 answers, the person's records are erased, or it was not confirmed in time.
 
-Reminders to renew a decision go to everyone who has answered a form that asks for renewal, regardless of the answer.
-People who withdrew do not get any.
+Reminders to renew a decision go to everyone who has answered a form that asks for renewal, regardless of the answer,
+except people who withdrew.
 """
 
 import logging

@@ -136,7 +136,7 @@ class GroupPlanSerializer(serializers.Serializer):
 
 @declared_by(VoteBudget)
 class BudgetSerializer(serializers.Serializer):
-    """The run's largest charge to a group or promise and, if teachers vote, the cost of a query, all in μ²."""
+    """The largest charge of the run to a group or promise and, if teachers vote, the cost of a query, all in μ²."""
 
 
 class PlannedPromiseSerializer(PromiseSerializer):

@@ -120,7 +120,8 @@ class RunLabels(ApiView, generics.ListAPIView):
         label was reinforced.
 
         If every holder votes, each label comes with the noisy number of votes for each class. Runs that learn by
-        gradient steps have no labels. The release register logs one entry, however many pages of the labels you fetch.
+        gradient steps have no labels. The release register logs a single entry, even if you fetch several pages of
+        labels.
         """
         self.run = visible_run(request.user, pk, "training.use_student")
         if request.method == "GET":  # HEAD downloads nothing

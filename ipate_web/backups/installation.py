@@ -107,8 +107,9 @@ def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
 def backups_prune(folder: Path, days: int) -> list[Path]:
     """Delete backups in ``folder`` older than ``days``, and leftovers of killed backups; return what was deleted.
 
-    The last backup is kept, because there may be no other, unless something has been erased since: erased data must
-    disappear from backups, too. Acts that every remaining backup contains are removed from the journal.
+    The last backup is kept, because it may be the only one. If something has been erased since, it is deleted as well,
+    because erased data must disappear from backups, too. Acts that every remaining backup contains are removed from the
+    journal.
     """
     made = {path: _made_at(path) for path in folder.iterdir() if _NAME.fullmatch(path.name)}
     limit = timezone.now() - timedelta(days=days)
