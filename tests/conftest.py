@@ -173,7 +173,7 @@ def data_dir() -> Path:
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("IPATE_DATA_DIR") or beside)
     if not folder.is_dir():
-        pytest.skip("the real datasets are not here: set IPATE_DATA_DIR to their folder")
+        pytest.skip("the real datasets are missing: set IPATE_DATA_DIR to their folder")
     return folder
 
 

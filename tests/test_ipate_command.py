@@ -106,7 +106,7 @@ def test_a_file_that_does_not_say_all_is_refused(tmp_path: Path, text: str, said
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch users")
 def test_root_goes_on_as_the_owner_of_the_state(installation: Path) -> None:
     state, nobody = installation.parent / "state", pwd.getpwnam("nobody")
     # Nobody may read these: the program, and the folders above the state.

@@ -28,7 +28,7 @@ from training.alliances.exchange import exchange
 from training.alliances.wire import Hub, Unreachable
 from training.models import Alliance, Run
 
-needs_redis = pytest.mark.skipif(not settings.BROKER_URL.startswith("redis"), reason="Redis is not there")
+needs_redis = pytest.mark.skipif(not settings.BROKER_URL.startswith("redis"), reason="Redis is not available")
 
 
 def cable_to(url: str, port: int = 0) -> tuple[Cable, str]:
@@ -52,7 +52,7 @@ def test_a_half_closed_connection_counts_as_a_lost_one() -> None:
 @pytest.mark.parametrize("lost", ["redis", "postgres"])
 def test_worker_beat_and_pages_are_well_again_after_a_cut(lost: str, tmp_path: Path) -> None:
     if lost == "postgres" and connection.vendor != "postgresql":
-        pytest.skip("PostgreSQL is not there")
+        pytest.skip("PostgreSQL is not available")
     url = settings.BROKER_URL if lost == "redis" else database_url()
     name, usual = ("IPATE_BROKER_URL", 6379) if lost == "redis" else ("DATABASE_URL", 5432)
     cable, through = cable_to(url, usual)

@@ -108,7 +108,7 @@ def test_a_release_is_signed(tmp_path: Path) -> None:
 RELEASE_TOOLS = ROOT / ".venv-release" / "bin" / "cyclonedx-py"
 
 
-@pytest.mark.skipif(not RELEASE_TOOLS.exists(), reason="make sbom was never called here")
+@pytest.mark.skipif(not RELEASE_TOOLS.exists(), reason="make sbom was not run here")
 def test_the_list_of_parts_names_every_part(tmp_path: Path) -> None:
     target = tmp_path / "sbom.json"
     command = [RELEASE_TOOLS, "environment", "--output-reproducible", "-o", target, ROOT / ".venv" / "bin" / "python"]

@@ -88,7 +88,7 @@ def test_no_text_stands_in_a_formatted_string_where_it_is_not_found() -> None:
 def test_the_catalogue_has_every_text_of_the_sources_and_no_other(texts: Texts, tmp_path: Path) -> None:
     if shutil.which("xgettext") is None:
         if os.environ.get("IPATE_REQUIRE_SERVICES") == "1":
-            pytest.fail("GNU gettext is missing and IPATE_REQUIRE_SERVICES=1 wants it.")
+            pytest.fail("GNU gettext is missing and IPATE_REQUIRE_SERVICES=1 requires it.")
         pytest.skip("GNU gettext is not installed")
     for name in SOURCES:
         shutil.copytree(ROOT / name, tmp_path / name)

@@ -378,7 +378,7 @@ class World:
                 return
             task, pk = self.messages.popleft() if most < 1_000 else self.messages.pop()
             getattr(tasks, task)(pk)
-        assert most < 1_000, "messages multiply"
+        assert most < 1_000, "messages keep increasing"
 
     def forget(self) -> None:
         """Lose the broker's messages, in case their work was done without them."""
@@ -623,7 +623,7 @@ def differences(ours: World, theirs: World) -> list[str]:
     """Return all breaches of the guarantee for the one holder, who exists only in the first world."""
     found = [*(f"with: {fault}" for fault in ours.faults), *(f"without: {fault}" for fault in theirs.faults)]
     if len(ours.views) != len(theirs.views):
-        found.append(f"one history took {len(ours.views)} steps, the other {len(theirs.views)}")
+        found.append(f"one history has {len(ours.views)} steps, and the other {len(theirs.views)}")
     me = FIRST_ID + ME
     counted, before, credit = 0, 0.0, 0.0
     for step, (mine, other) in enumerate(zip(ours.views, theirs.views, strict=False)):
@@ -632,14 +632,14 @@ def differences(ours: World, theirs: World) -> list[str]:
         if accounts != theirs.accounts[step]:
             found.append(f"step {step}: accounts of others differ")
         if me in theirs.accounts[step]:
-            found.append(f"step {step}: who is not there was charged")
+            found.append(f"step {step}: a missing person was charged")
         result, until = 0.0, ours.releases_seen[step]
         if until != theirs.releases_seen[step]:
             return [*found, f"step {step}: one world has released {until} times, the other not"]
         pairs = zip(ours.seen[counted:until], theirs.seen[counted:until], ours.absent[counted:until], strict=True)
         for seen, beside, absent in pairs:
             if absent and losses(seen, beside):
-                found.append(f"step {step}: who had left was heard")
+                found.append(f"step {step}: somebody contributed after leaving")
             if [draw.public for draw in seen] != [draw.public for draw in beside]:
                 return [*found, f"step {step}: not the same numbers were released"]
             result += losses(seen, beside)
@@ -649,7 +649,7 @@ def differences(ours: World, theirs: World) -> list[str]:
             found.append(f"step {step}: {charged:g} was charged, more than the {limit:g} of the promise in force")
         paid = charged - before + credit
         if result > paid + 1e-9 * charged:
-            found.append(f"step {step}: what was released tells {result:g}, but {paid:g} was charged")
+            found.append(f"step {step}: the releases reveal {result:g}, but {paid:g} was charged")
         # A charge for later steps may be revealed later, but no other charge.
         credit, before = min(max(paid - result, 0.0), ours.ahead[step]), charged
     if ours.promised and before > caps_of(ours.promised, 1e-4):
@@ -663,10 +663,10 @@ def _teaching_differences(ours: World, theirs: World) -> list[str]:
     for mine, other in zip(ours.taught, theirs.taught, strict=True):
         same = all(np.array_equal(a, b) for a, b in zip(mine["others"], other["others"], strict=True))
         if not same or not np.array_equal(mine["seeds"], other["seeds"]):
-            found.append("others are in other teachers")
+            found.append("others are in different teachers")
         elsewhere = np.setdiff1d(np.arange(len(mine["predictions"])), mine["mine"])
         if not np.array_equal(mine["predictions"][elsewhere], other["predictions"][elsewhere]):
-            found.append("teachers of others say something else")
+            found.append("predictions of other teachers differ")
     return found
 
 

@@ -341,7 +341,7 @@ def somebody_waits_for_us() -> bool:
 def test_opening_a_share_waits_for_another_study_checking_the_ceiling(settings: Any, pair: tuple[Study, Study]) -> None:
     """If two votes open at the same moment, the second must see the share of the first."""
     if connection.vendor == "sqlite":
-        pytest.skip("One transaction at a time writes at all.")
+        pytest.skip("SQLite allows one writing transaction at a time.")
     settings.PERSON_CEILING = 1.1 * CAP
     runs = [run_start(study, **TEACHERS) for study in pair]
     looked, opened = threading.Event(), threading.Event()

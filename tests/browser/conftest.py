@@ -43,7 +43,7 @@ def chromium() -> Iterator[Browser]:
     path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if path is None:
         if os.environ.get("IPATE_REQUIRE_SERVICES") == "1":
-            pytest.fail("Chromium is missing and IPATE_REQUIRE_SERVICES=1 wants it: install the package “chromium”.")
+            pytest.fail("Chromium is missing and IPATE_REQUIRE_SERVICES=1 requires it: install the package “chromium”.")
         pytest.skip("Chromium is not installed")
     # Playwright runs an event loop in this thread, so Django would report every query in a test as an error.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"

@@ -127,7 +127,7 @@ def test_the_demo_serves_the_site_before_anything_is_carried_out(done: list[str]
 
 @pytest.mark.worker
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 def test_the_demo_resumes_and_can_be_run_again(tmp_path: Path) -> None:
     database = tmp_path / "ipate.sqlite3"
 
@@ -178,7 +178,7 @@ def test_the_demo_resumes_and_can_be_run_again(tmp_path: Path) -> None:
 
 @pytest.mark.worker
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 def test_up_serves_until_stopped_and_leaves_no_process(tmp_path: Path) -> None:
     """It is stopped by SIGTERM; test_processes.py shows that Ctrl-C does the same."""
     with manage(tmp_path, "up", "--port", "8400") as process:

@@ -59,7 +59,7 @@ def family(log: Path) -> tuple[int, int]:
     return int(parent), int(child)
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 def test_a_process_is_stopped_with_its_children(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "family.log"
     with pytest.raises(KeyboardInterrupt), running([sys.executable, "-c", FAMILY], log, {"WORD": "given"}):
@@ -140,7 +140,7 @@ def connection(folder: Path) -> Iterator[Connection]:
         yield opened
 
 
-@pytest.mark.skipif(not settings.BROKER_URL.startswith("filesystem"), reason="about the broker on the file system")
+@pytest.mark.skipif(not settings.BROKER_URL.startswith("filesystem"), reason="tests the file-system broker")
 def test_site_and_workers_use_it() -> None:
     with app.connection_for_write() as connection:
         assert isinstance(connection.transport, FileTransport)

@@ -107,7 +107,7 @@ def run_ask(run: Run, batches: int | None = None) -> Run:
         run_advance(run.pk)
         for shard in run.shards.exclude(state="done"):
             shard_ask(shard.pk)
-    raise AssertionError(f"The run does not get on: {run.status}, {run.message}")
+    raise AssertionError(f"The run makes no progress: {run.status}, {run.message}")
 
 
 def batch_ask(run: Run) -> Run:

@@ -97,7 +97,7 @@ def finish(run: Run, note: Callable[[Run], object] = lambda run: None, *, times:
             with suppress(FileNotFoundError):  # of a released batch
                 step(stale)
         sent = parts
-    raise AssertionError(f"The run does not get on: {run.status}, {run.message}")
+    raise AssertionError(f"The run makes no progress: {run.status}, {run.message}")
 
 
 def released(run: Run) -> list[Any]:

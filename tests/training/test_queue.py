@@ -163,7 +163,7 @@ class Broker:
             if not self.messages:
                 return
             self.deliver()
-        raise AssertionError("messages multiply")
+        raise AssertionError("messages keep increasing")
 
 
 @pytest.fixture

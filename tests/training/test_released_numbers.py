@@ -297,7 +297,7 @@ def memory_of(number: int) -> Iterator[None]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs memory limits of Linux")
 @pytest.mark.parametrize("method", METHODS)
 def test_one_persons_records_need_no_memory_beyond_themselves(method: str, settings: Any) -> None:
     """In addition to the records themselves, only blocks of them are in memory."""

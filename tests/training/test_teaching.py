@@ -262,7 +262,7 @@ def shares_seen(patch: pytest.MonkeyPatch, run: Run, at: float = 2.0, then: Any 
 
 
 def test_an_approval_leaves_the_people_of_its_moment_to_a_worker(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    unwanted = Mock(side_effect=AssertionError("the request looks at everybody"))
+    unwanted = Mock(side_effect=AssertionError("the request reads all holders"))
     with monkeypatch.context() as patch:
         patch.setattr(pate_teachers, "consent_snapshot", unwanted)
         patch.setattr(pate_teachers, "owners_of", unwanted)

@@ -56,7 +56,7 @@ def test_a_slow_file_is_a_fault_and_one_that_grows_too_much_an_error(tmp_path, m
         read_file(path, SCHEMA, report=None)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the limits hold")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs seccomp and Landlock")
 def test_a_confined_process_has_no_network():
     program = """
 from common.confinement import confine
