@@ -119,7 +119,7 @@ IMAGES = {"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": ["
         (IMAGES | {"classes": ["a"]}, "fewer than two classes"),
         (IMAGES | {"classes": ["a", "=cmd|' /C calc'!A0"]}, "starts like a spreadsheet formula"),
         (IMAGES | {"classes": ["a", "b\r\nc"]}, "on one line"),
-        (IMAGES | {"classes": ["a", "a"]}, "named twice"),
+        (IMAGES | {"classes": ["a", "a"]}, "listed twice"),
         (IMAGES | {"classes": "ab"}, "“classes” is 'ab'"),
         *((IMAGES | {"window": window}, "window") for window in ([40, 0], [40], "soft tissue")),
         ({**DOCUMENT, "delimiter": ""}, "delimiter '' is not a single character"),
