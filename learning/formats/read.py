@@ -149,7 +149,7 @@ def read_into(
 
 
 def preview(schema: Schema, rows: Rows) -> list[dict[str, Any]]:
-    """Return the first records, each with ``cells`` by column or an ``image``.
+    """Return the first records, each as ``cells`` by column or as an ``image``.
 
     ``holder`` and ``class`` (or another outcome) are empty if the records have none.
 

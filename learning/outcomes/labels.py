@@ -181,7 +181,7 @@ class Labels(Target):
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Every combination of labels, by its code; None if there are too many (with more than seven labels).
+        """Every combination of labels, by its code; empty if there are more than seven labels.
 
         >>> Labels(("ill", "old")).categories
         ('–', 'ill', 'old', 'ill, old')

@@ -132,7 +132,7 @@ class Outcome(ABC):
     def categories(self) -> tuple[str, ...]:
         """Names of the mutually exclusive categories of a record, which are voted on and learned by students.
 
-        None if there would be more than `MOST_CATEGORIES`.
+        Empty if there would be more than `MOST_CATEGORIES`.
         """
 
     @abstractmethod

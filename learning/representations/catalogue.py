@@ -307,7 +307,7 @@ class Patches(Whitened):
 
 @dataclass(frozen=True)
 class Embedding(Whitened):
-    """Columns that are already an embedding, centred and, on request, whitened.
+    """Columns that already form an embedding, centred and optionally whitened.
 
     >>> points = np.random.default_rng(0).normal(size=(50, 3))
     >>> Embedding().fit(points).transform(points).shape

@@ -103,8 +103,10 @@ class Stop(StrEnum):
 class Ballot:
     """Teachers' predictions and the members whose records they learned from; all of this is secret.
 
-    ``predictions`` (teachers, points) are classes or ``NO_VOTE``. ``holder``, ``teacher``, ``group`` (pairs,) list the
-    teachers of each holder, and the group of the plan in which the holder is charged.
+    Attributes:
+        predictions: (teachers, points) classes, or ``NO_VOTE``.
+        holder, teacher: (pairs,) each holder with each of the holder's teachers.
+        group: (pairs,) group of the plan in which the holder is charged.
     """
 
     predictions: NDArray[Any]

@@ -347,7 +347,7 @@ def _rough_cost(slack: float, steps: int) -> Cost:
 
 
 def _charges(phases: Phases, slack: float) -> Floats:
-    """Return the charge of each group, (groups,) in μ². Groups are drawn in only one phase, or all phases are equal."""
+    """Return each group's charge, (groups,) in μ². Each group is drawn in one phase only, or all phases are equal."""
     charges = np.zeros(len(phases[0][0].rates))
     for mechanism, steps in phases:
         own = mechanism.noise_multiplier * mechanism.clip_norm / mechanism.norms
