@@ -220,8 +220,8 @@ READABLE = gettext_noop(
 )
 UNREADABLE = gettext_noop(
     "You cannot see whether a class is found less often because people with records of that class chose a stricter "
-    "level. This is possible, because records count less at stricter levels. But which classes the people at a level "
-    "have is private and never counted, so numbers here depend on it only through noisy releases."
+    "level. This is possible, because records count less at stricter levels. However, the classes of the people at "
+    "each level are private and never counted. These results depend on them only through noisy releases."
 )
 
 

@@ -71,7 +71,7 @@ HEADINGS = (
         gettext_noop("how people were chosen, and that their answer has no other consequences"),
     ),
     (gettext_noop("What happens to your records"), gettext_noop("who prepares them, where, and for how long")),
-    (gettext_noop("Benefits"), gettext_noop("who benefits, and that the person themselves may not")),
+    (gettext_noop("Benefits"), gettext_noop("who benefits, and that the person may not benefit")),
     (gettext_noop("Risks"), gettext_noop("what could go wrong, in words that everyone knows")),
     (gettext_noop("Who pays for the study"), gettext_noop("funding, and the interests of everyone involved")),
     (

@@ -195,7 +195,7 @@ def _of_image_files(path: Path) -> Draft:
         size = (_USUAL, _USUAL)
         remarks.append(_("The images are large or differ in size. All of them are resized to the size you declare."))
     if len(seen.classes) < 2:
-        remarks.append(_("Folders or a table named fewer than two classes. Name the classes."))
+        remarks.append(_("Fewer than two classes were found in folder names or a table. Name the classes."))
     image = {"kind": "image", "height": size[0], "width": size[1], "channels": seen.channels, "classes": seen.classes}
     return Draft(image | ({"window": list(seen.window)} if seen.window else {}), tuple(remarks))
 

@@ -347,8 +347,8 @@ class SgdSampled(GradientSteps):
     def counted(self, run: Run) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The charge for everyone at a level for the whole run, measured in Gaussian differential privacy, if "
-                "people had been asked."
+                "The charge (in Gaussian differential privacy) that everyone at a level would have had for the whole "
+                "run if people had been asked."
             )
         )
 

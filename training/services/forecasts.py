@@ -200,7 +200,7 @@ _UNCERTAIN = gettext_noop(
 )
 _LITTLE_LEFT = gettext_noop(
     "Only %(share).3g %% of every holder's cap is left for this run, so about %(right)d of 100 answers are expected "
-    "to be right. With the whole cap, about %(most)d would be. The rest is used or reserved by other runs: wait "
+    "to be right. With the whole cap, it would be about %(most)d. The rest is used or reserved by other runs: wait "
     "until one of them returns some, or ask people in a new study."
 )
 _LITTLE_GIVEN = gettext_noop(
