@@ -70,7 +70,7 @@ def representation_load(data: bytes) -> FittedRepresentation:
 
 
 class LinearModel(Model):
-    """Probabilities of classes, or another outcome's predictions, from the coordinates of a point.
+    """Linear model that predicts class probabilities, or another outcome, from the coordinates of a point.
 
     Args:
         weights: `(dimensions + 1, outputs)`; the last row is for a constant coordinate.

@@ -87,7 +87,7 @@ class Ledger(Protocol):
         ...
 
     def commit(self, question: QuestionDocument, answer: SiteAnswer) -> None:
-        """Commit charges, release and answer in one transaction. Nothing is sent before this.
+        """Commit charges, release and answer in one transaction, before anything is sent.
 
         Raises:
             Refused: This question, or a later one of the run, has been answered in the meantime.
