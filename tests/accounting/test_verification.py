@@ -155,7 +155,7 @@ def test_every_change_to_a_column_of_a_chained_table_is_found(study: Study) -> N
                         with transaction.atomic():
                             rows_of(model).filter(pk=row.pk).update(**{field.attname: changed})
                     except IntegrityError:
-                        continue  # the database itself refuses it
+                        continue  # the database refuses it
                     faults = list(model.chain_faults(study.pk))
                 assert any(fault.startswith(str(model._meta.verbose_name)) for fault in faults), (model, field.name)
 

@@ -36,7 +36,7 @@ def study() -> Study:
 
 
 def client_of(person: str) -> APIClient:
-    """Return a client for the API with a user's token."""
+    """Return an API client with a user's token."""
     _, secret = ApiToken.objects.create(User.objects.get(username=person), name="token")
     return APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
 
