@@ -294,7 +294,7 @@ def study() -> Study:
 
 @pytest.fixture
 def parts(study: Study) -> dict[str, Any]:
-    """Return the objects of the study whose ids are in addresses, by name."""
+    """Return the values of parameters in addresses, by name."""
     hub, site = alliances_make(study)
     return {
         **{"hub": hub.pk, "site": site.pk, "key": hub.key, "act": "sign", "proposal_of_hub": "ab"},
