@@ -1,4 +1,4 @@
-"""Base class of configuration models, which names the recorded fields, and fields for the user who acted."""
+"""Base class of configuration models, which lists the recorded fields; model fields for the user who acted."""
 
 from typing import Any, ClassVar
 

@@ -270,7 +270,7 @@ def _copied() -> set[int]:
 def _copy_missing() -> None:
     """Copy missing checkpoints to the second location.
 
-    Each entry comes last, because it shows that both files exist.
+    The entry of a checkpoint is copied last, because it shows that both files exist.
     """
     there, storage = _copied(), storages["checkpoints"]
     for checkpoint in Checkpoint.objects.exclude(number__in=there):

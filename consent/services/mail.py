@@ -1,4 +1,4 @@
-"""Emails and news to people, stored with their cause, delivered by a worker with retries, and logged; email addresses.
+"""Emails and news to people, and their addresses. Emails are stored, delivered with retries, and logged.
 
 An email is a row with its recipient, kind and subject. Its text is written on delivery, so that no row, message or log
 contains the text or its links. Emails go only to confirmed addresses, which belong to an account or were given by a

@@ -237,7 +237,7 @@ def changed_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 
 
 def contradictions(texts: Mapping[str, str], study: Study) -> Iterator[str]:
-    """Yield words in a form's texts that refer to a processor although the facts exclude others who see raw records."""
+    """Yield words in a form's texts about a processor, although the facts say that no one else sees raw records."""
     if study.recipients:
         return
     for text in texts.values():

@@ -223,7 +223,7 @@ class TableCsv(LabelFileRenderer):
 
 
 class MarginalSerializer(serializers.Serializer):
-    """A counted table, one for each edge of the tree that rows are drawn from."""
+    """A table of counts for one edge of the tree that rows are drawn from."""
 
     columns = serializers.ListField(child=serializers.CharField())
     cells = serializers.IntegerField()

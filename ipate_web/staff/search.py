@@ -1,4 +1,4 @@
-"""Staff search across everything they may open: studies, pages, runs, models, datasets, alliances, and people by code.
+"""Search for staff across everything they may open: studies, pages, runs, models, datasets, alliances, people by code.
 
 The search words may be a pseudonym, so they are sent in the body of a request and do not appear in URLs or logs.
 """
