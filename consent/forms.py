@@ -68,7 +68,7 @@ class Option:
 
     @property
     def most_right_guesses(self) -> int:
-        """Largest number of right guesses in 100 at which the level may have its name."""
+        """Maximum number of right guesses in 100 for which the level's name is appropriate."""
         return MOST_RIGHT_GUESSES[Level(self.value)]
 
 

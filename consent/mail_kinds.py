@@ -86,7 +86,7 @@ def _unconfirmed(mail: Mail) -> str:
 
 
 def register() -> None:
-    """Register these kinds of email, once, at start-up."""
+    """Register these kinds of email. Called once, at start-up."""
     kinds_register(
         MailKind("receipt", _("your decision is recorded")),
         MailKind("address_left", _("confirm an address you entered"), address=_unconfirmed),

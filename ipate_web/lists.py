@@ -205,7 +205,7 @@ class Column:
 
 
 def piece(component: str) -> Callable[[Any, Reader], SafeString]:
-    """Return a cell rendered by a component, which gets those of ``row``, ``study`` and ``can`` that it declares."""
+    """Return a cell rendered by a component, which may declare ``row``, ``study`` and ``can`` as arguments."""
 
     def cell(row: Any, reader: Reader) -> SafeString:
         return component_render(component, row=row, study=reader.study, can=reader.can)
@@ -364,7 +364,7 @@ class Table:
 
     @property
     def headings(self) -> list[tuple[Column, str, str]]:
-        """Each column with the order that its heading links to, and the direction in which it is sorted now."""
+        """Columns, each with the order that its heading links to and its current sort direction (may be empty)."""
         return [(column, "", "") for column in self.columns]
 
     def rendered(self, rows: Iterable[Any]) -> list[SafeString]:

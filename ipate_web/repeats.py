@@ -99,7 +99,7 @@ _KEPT = ("Content-Type", "Content-Disposition", "Location", "Cache-Control")
 class RepeatsMiddleware(MiddlewareMixin):
     """Last middleware, which repeats the first response if a form is sent again from the same page.
 
-    If the contents differ, for example because of another button, the request counts as a different request.
+    A form with different contents, such as another button, is handled as a new request.
     """
 
     def process_view(

@@ -72,9 +72,9 @@ class Forecast(Stored):
     value: Annotated[float | None, Field(description="Expected share; null if only bounds are known.")]
     low: Annotated[
         float,
-        Field(description="Lower end of the interval that contains the share measured later with 95 % probability."),
+        Field(description="Lower end of the 95 % prediction interval for the measured share."),
     ]
-    high: Annotated[float, Field(description="Upper end of the same interval.")]
+    high: Annotated[float, Field(description="Upper end of the interval that begins at `low`.")]
     noiseless: Annotated[float, Field(description="The same forecast without noise.")]
     judged: Annotated[
         int,

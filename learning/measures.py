@@ -29,7 +29,7 @@ _BLOCK = 4_000_000
 
 @dataclass(frozen=True)
 class Estimate:
-    """Measure with its 95 % interval, or None if the points do not determine it."""
+    """Measure with its 95 % interval; both are None if they cannot be computed."""
 
     value: float | None = None
     interval: tuple[float, float] | None = None

@@ -35,8 +35,8 @@ class GroupCost(Stored):
 
     name: str
     people: Annotated[int, Field(description="Number of people in the group, public or noisy.")]
-    promised: Annotated[float, Field(description="Total ε that was promised to each of these people.")]
-    most: Annotated[float, Field(description="Largest ε that this run alone may use for each of these people.")]
+    promised: Annotated[float, Field(description="Total ε promised to each person in the group.")]
+    most: Annotated[float, Field(description="Largest ε that this run may use for each person in the group.")]
     used: Annotated[
         float | None, Field(description="Upper bound on the ε that the run has used; null before it uses any.")
     ] = None

@@ -200,7 +200,7 @@ class Lapses:
         return self._by_time_or_form(form, renew_by)
 
     def counts(self, form: int | None, renew_by: datetime | None) -> bool:
-        """Return whether consents to ``form`` that expire at ``renew_by`` are valid if no circumstance is recorded."""
+        """Return whether a consent to ``form`` that expires at ``renew_by`` is valid, ignoring circumstances."""
         return self._by_time_or_form(form, renew_by) is None
 
     def _by_time_or_form(self, form: int | None, renew_by: datetime | None) -> Lapse | None:

@@ -42,7 +42,7 @@ from consent.wording.third_person import gettext as _
 
 @dataclass(frozen=True)
 class ComparisonColumn:
-    """Column of a comparison: a time, and the level with its odds then."""
+    """Column of a comparison: a time, and the level and its odds at that time."""
 
     heading: str
     option: Option

@@ -304,7 +304,7 @@ _results: list[Callable[[Study], list[Result]]] = []
 
 
 def providers_register(usage: Callable[[DataHolder], Usage], results: Callable[[Study], list[Result]]) -> None:
-    """Register the providers of usage and of results, once, at start-up."""
+    """Register the providers of usage and of results. Called once, at start-up."""
     _usage[:], _results[:] = [usage], [results]
 
 

@@ -26,7 +26,7 @@ from consent.services.paper import scan_delete
 
 
 def unstorable_holders(study: Study, holders: NDArray[np.int64]) -> set[int]:
-    """Return the holders whose records must not be stored: erased, or to be erased, without a later consent."""
+    """Return holders whose records must not be stored: they were or will be erased, with no consent since."""
     gone = _among(holders, _erased(study) | holders_waiting(study))
     return gone - holders_granting(study, gone)
 

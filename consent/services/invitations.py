@@ -368,7 +368,7 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
 def account_join(*, holder_id: int, user: User) -> bool:
     """Link a holder to the account just used to sign in with a second factor; return whether that was possible.
 
-    This is impossible if the invitation has ended in the meantime, or if the account already decides for other records.
+    This is impossible if the invitation has been revoked, or if the account is already linked to other records.
     """
     holder = DataHolder.objects.filter(pk=holder_id, invitations__revoked_at=None, invitations__isnull=False).first()
     if holder is None:

@@ -180,7 +180,7 @@ def _receipt(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 
 def _news(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Return the decisions made before the last news about results, without people who withdrew or declined news."""
+    """Return decisions made before the latest news about results, except by people who withdrew or declined news."""
     last = {news.study_id: news for news in News.objects.filter(study__in=studies).order_by("published_at", "pk")}
     refused = HolderAddress.objects.filter(holder=OuterRef("holder"), way=HolderAddress.Way.NOTHING)
     return _before(last, _unreached(studies).filter(~Exists(refused), pk__in=news_readers(studies).values("pk")))

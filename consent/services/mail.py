@@ -110,7 +110,7 @@ KINDS: dict[str, MailKind] = {}
 
 
 def kinds_register(*kinds: MailKind) -> None:
-    """Register kinds of email, once, at start-up."""
+    """Register kinds of email. Called once, at start-up."""
     KINDS.update({kind.name: kind for kind in kinds})
 
 

@@ -59,7 +59,7 @@ def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
 
 
 def _name_reason(study: Study, *, high: float, average: float, low: float, reason: str) -> str:
-    """Return the reason why level names promise more than their odds deliver; empty if no name does.
+    """Return the reason for keeping level names that overstate the protection; empty if none does.
 
     Raises:
         ValidationError: a reason is needed but missing.

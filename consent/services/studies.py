@@ -87,7 +87,7 @@ def study_asks_check(study: Study) -> None:
 
 
 def study_open_check(study: Study) -> None:
-    """Refuse acts that are not possible in a closed study. Raises ValidationError."""
+    """Raise ValidationError if the study is closed."""
     if study.is_closed:
         raise ValidationError(_("This study is closed. It no longer invites people, stores new data or trains models."))
 

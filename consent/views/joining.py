@@ -44,7 +44,7 @@ from consent.views.visits import (
 
 
 def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
-    """Redirect the link of a closed study: people who have decided, to their choice; everyone else, to a notice."""
+    """Redirect an invitation link of a closed study to the person's decision or, if there is none, to a notice."""
     if invitation.holder is None or consent_current(invitation.holder) is None:
         request.session["closed_study"] = invitation.study_id
         return redirect("closed")

@@ -64,7 +64,7 @@ def third_person(message: str) -> str | None:
 
 
 def gettext(message: str) -> str:
-    """Return the translation of a text, in the third person if it has one."""
+    """Return the translation of a text, in the third person where there is one."""
     third = third_person(message)
     return translation.gettext(message) if third is None else third
 

@@ -137,9 +137,10 @@ class SignOnAdapter(DefaultSocialAccountAdapter):
         return False
 
     def authenticate_by_email(self, sociallogin: Any) -> Any:
-        """Return the account with an address verified by the provider, if confirmed here or made by an administrator.
+        """Return the account with an address that the provider has verified; None if there is none.
 
-        An address that a holder has entered but not confirmed may belong to someone else.
+        If the address is not confirmed here, only accounts created by an administrator are returned, because an address
+        that a holder has entered may belong to someone else.
         """
         account = super().authenticate_by_email(sociallogin)
         if account is None:

@@ -335,7 +335,7 @@ _NAMES: dict[str, tuple[str | Promise, str | Promise]] = {
 
 
 def _details() -> dict[str, str]:
-    """Return the latest information about parts of the installation, in words, if available."""
+    """Return the state of each part of the installation in words."""
     workers = live_worker_count()
     pulses = {pulse.name: pulse for pulse in Pulse.objects.filter(name__in=("beat", "certificate"))}
     backup, verified = backup_last(), Verification.objects.aggregate(last=Max("verified_at"))["last"]

@@ -40,19 +40,17 @@ class ParticipantSerializer(serializers.Serializer):
         help_text="Fingerprint of the site's public key; empty until it has registered."
     )
     joined_at = MinuteField(
-        allow_null=True, help_text="Time the site joined, to the minute; null until then, and always null at a site."
+        allow_null=True, help_text="Time the site joined, to the minute, known only to the hub; null until then."
     )
     left_at = MinuteField(
         allow_null=True,
-        help_text="Time the site left, to the minute; null if it has not left, and always null at a site.",
+        help_text="Time the site left, to the minute, known only to the hub; null if it has not left.",
     )
     last_contact = MinuteField(
         allow_null=True,
-        help_text="Time of the site's last contact, to the minute; null before the first, and always null at a site.",
+        help_text="Time of the site's last contact, to the minute, known only to the hub; null before the first.",
     )
-    version = serializers.CharField(
-        help_text="Version of iPATE at the site; empty if unknown, and always empty at a site."
-    )
+    version = serializers.CharField(help_text="iPATE version of the site, known only to the hub; empty if unknown.")
 
 
 class ProposalSerializer(serializers.Serializer):
@@ -87,7 +85,7 @@ class AllianceSerializer(serializers.Serializer):
     colluding = serializers.IntegerField(help_text="Number of sites, t, that may collude with the hub.")
     is_signed = serializers.BooleanField()
     joined_at = MinuteField(
-        allow_null=True, help_text="Time this site signed, to the minute; null until then, and always null at the hub."
+        allow_null=True, help_text="Time this site signed, to the minute; null until then and at the hub."
     )
     left_at = MinuteField(
         allow_null=True,
@@ -95,11 +93,10 @@ class AllianceSerializer(serializers.Serializer):
     )
     last_contact = MinuteField(
         allow_null=True,
-        help_text="Time of the hub's last response, to the minute; null before the first, and always null at the hub.",
+        help_text="Time of the hub's last response, to the minute; null before the first and at the hub.",
     )
     problem = serializers.SerializerMethodField(
-        help_text="Reason why this site's last contact with the hub failed; empty if it succeeded, and always empty at "
-        "the hub."
+        help_text="Reason why this site's last contact with the hub failed; empty if it succeeded and at the hub."
     )
     sites = serializers.SerializerMethodField()
     proposals = serializers.SerializerMethodField()
@@ -175,7 +172,7 @@ class WaitingSiteSerializer(serializers.Serializer):
     name = serializers.CharField()
     last_contact = MinuteField(
         allow_null=True,
-        help_text="Time of the site's last contact, to the minute; null before the first, and always null at a site.",
+        help_text="Time of the site's last contact, to the minute, known only to the hub; null before the first.",
     )
 
 
@@ -192,17 +189,15 @@ class JointQuestionSerializer(serializers.Serializer):
     opened_at = MinuteField(help_text="Time the question was opened, to the minute.")
     answered_at = MinuteField(
         allow_null=True,
-        help_text="Time this site's people were charged, to the minute; null until then, and always null at the hub.",
+        help_text="Time this site's people were charged, to the minute; null until then and at the hub.",
     )
     sent_at = MinuteField(
         allow_null=True,
-        help_text="Time the hub received this site's answer, to the minute; null until then, and always null at the "
-        "hub.",
+        help_text="Time the hub received this site's answer, to the minute; null until then and at the hub.",
     )
     charge = serializers.FloatField(
         allow_null=True,
-        help_text="Largest charge to any of this site's people, in μ²; null before they are charged, and always null "
-        "at the hub.",
+        help_text="Largest charge to any of this site's people, in μ²; null before they are charged and at the hub.",
     )
 
     def get_ended(self, question: Any) -> str:
@@ -320,7 +315,7 @@ class ProposalDecline(ApiView):
 class RunSites(ApiView):
     @operation("A run across sites", "alliances", JointRunSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return the sites, the sites that the run is waiting for, and all questions.
+        """Return the run's sites and questions, and the sites that it is waiting for.
 
         The response is 404 if this is not a run across sites.
         """

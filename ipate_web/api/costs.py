@@ -77,9 +77,7 @@ class GroupBudgetSerializer(serializers.Serializer):
         help_text="ε of the used part on its own. You can add up shares, but not values of ε."
     )
     epsilon_reserved = serializers.FloatField()
-    epsilon_left = serializers.FloatField(
-        help_text="ε of a single further release that would use everything that is left."
-    )
+    epsilon_left = serializers.FloatField(help_text="ε of one further release that uses up the rest of the budget.")
     share_used = serializers.FloatField(
         help_text="Share of the cap, in μ², that was used. It exceeds 1 if more than the current cap was used under "
         "an earlier, larger promise."

@@ -103,7 +103,7 @@ class ExampleRowsSerializer(serializers.Serializer):
         help_text="Rows in the format that predictions expect: objects by column, or nested lists of pixels.",
     )
     answers = serializers.ListField(
-        child=serializers.CharField(), help_text="Invented class or target of each row, as predictions would state it."
+        child=serializers.CharField(), help_text="Invented class or target of each row, in the format of predictions."
     )
 
 

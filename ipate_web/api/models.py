@@ -400,7 +400,7 @@ class ModelStatement(VersionView):
         "A model's signed statement", "labels and models", StatementSerializer, GONE, parameters=[VersionSerializer]
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return the signed card and the SHA-256 of both files, to check that a file belongs to this model."""
+        """Return a signed statement with the model's card and the SHA-256 of its files, to verify downloads."""
         return Response({"statement": model_statement(self.model(request, pk))})
 
 

@@ -348,7 +348,7 @@ _ONLY = {"Location": (HTTPStatus.CREATED, HTTPStatus.ACCEPTED), "Retry-After": (
 def problems_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Add the error responses of every operation to the OpenAPI schema.
 
-    Operations declare responses that do not follow from the request themselves; see `CONFLICT`.
+    Each operation declares its own additional error responses; see `CONFLICT`.
     """
     result["components"]["schemas"]["Problem"] = PROBLEM_SCHEMA
     result["components"]["headers"] = HEADERS

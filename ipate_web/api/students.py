@@ -34,8 +34,8 @@ _LONGEST_REASON = StudentModel._meta.get_field("withdrawal_reason").max_length
 
 
 def _interval(**options: Any) -> serializers.ListField:
-    """Return a 95 % confidence interval."""
-    options_of_field = {"help_text": "95 % confidence interval; null if the points do not determine it."} | options
+    """Return a field for a 95 % confidence interval."""
+    options_of_field = {"help_text": "95 % confidence interval; null if it cannot be computed."} | options
     return serializers.ListField(child=serializers.FloatField(), allow_null=True, **options_of_field)
 
 

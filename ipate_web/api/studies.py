@@ -117,7 +117,7 @@ class HeadCountSerializer(serializers.ModelSerializer):
     class Meta:
         model = HeadCount
         fields = ["level", "epsilon", "count", "sigma", "release"]
-        extra_kwargs = {"sigma": {"help_text": "Standard deviation of its noise; null if the number was entered."}}
+        extra_kwargs = {"sigma": {"help_text": "Standard deviation of the noise; null if the number was entered."}}
 
 
 class DatasetSerializer(serializers.ModelSerializer):

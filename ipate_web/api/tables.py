@@ -148,7 +148,7 @@ class CellSerializer(serializers.Serializer):
         help_text="Upper end of the interval that begins at `low`. In runs across sites, the interval does not "
         "account for the noise of the sites' head counts."
     )
-    weighted = serializers.FloatField(help_text="Noisy sum of these people's weights.")
+    weighted = serializers.FloatField(help_text="Noisy sum of the weights of the people in this cell.")
 
 
 class LevelPartSerializer(serializers.Serializer):
@@ -156,7 +156,7 @@ class LevelPartSerializer(serializers.Serializer):
 
     name = serializers.CharField()
     people = serializers.FloatField(help_text="Number of people at the level, according to the head counts.")
-    weight = serializers.FloatField(help_text="Weight of each of these people, above 0 and at most 1.")
+    weight = serializers.FloatField(help_text="Weight of each person at the level, above 0 and at most 1.")
 
 
 class EstimateSerializer(serializers.Serializer):
@@ -166,7 +166,7 @@ class EstimateSerializer(serializers.Serializer):
     low = serializers.FloatField(
         help_text="Lower end of the interval that contains the true number with at least 95 % probability."
     )
-    high = serializers.FloatField(help_text="Upper end of the same interval.")
+    high = serializers.FloatField(help_text="Upper end of the interval that begins at `low`.")
 
 
 class SummarySerializer(serializers.Serializer):

@@ -335,7 +335,7 @@ def joint_run_new(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
 
 @study_form("training.cancel_run")
 def joint_run_without(request: SignedInRequest, study: Study, pk: str, place: int) -> HttpResponse:
-    """Explain the effect of continuing a run without a site that it is waiting for, and do so."""
+    """Explain the effect of continuing a run without a site that it is waiting for; on POST, continue it."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk, alliance__own_name="")
     waiting = next((each for each in pending_sites(run) if each.place == place), None)
     if waiting is None:

@@ -159,7 +159,7 @@ def curve_chart(curves: dict[str, list[float]]) -> Chart | None:
 
 
 def lead_chart(leads: list[list[float]]) -> Chart | None:
-    """Return the chart of each round's leads: the share of its points by lead of the largest count, in σ."""
+    """Return a chart of how far the most frequent class leads, in σ: the share of points by lead, for each round."""
     if not leads:
         return None
     names = [f"{low}–{high} σ" for low, high in pairwise(LEADS)]

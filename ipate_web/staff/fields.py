@@ -115,7 +115,7 @@ def kind_add(form: forms.Form, role: str, label: Any, unset: str = "") -> None:
 
 
 def parameter_groups(form: forms.Form, role: str) -> list[ParameterGroup]:
-    """Return the parameters of each kind, for the template."""
+    """Return the parameters of each kind that can be chosen for ``role``."""
     return [
         ParameterGroup(
             control=form[role],

@@ -195,7 +195,7 @@ def document_faults(document: Any) -> list[tuple[str, str]]:
 
 
 def _is_public(of: DatasetImport, document: Mapping[str, Any]) -> bool:
-    """Return whether a schema reveals no more than that of the study's last public or test rows."""
+    """Return whether a schema reveals nothing beyond the schema of the study's latest public or test dataset."""
     public = of.study.datasets.filter(removed_at=None).exclude(kind=Dataset.Kind.PRIVATE).order_by("imported_at").last()
     if public is None:
         return False

@@ -69,7 +69,7 @@ def _run(release: Any, reader: Reader) -> SafeString | str:
 
 
 def _number(name: str) -> Callable[[Release, Reader], object]:
-    """Return a function that renders cells with a number from the content of releases."""
+    """Return a function that renders the number ``name`` of a release's content as a cell."""
     return lambda release, _reader: "–" if (value := release.content.get(name)) is None else value
 
 

@@ -367,7 +367,7 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) -> HttpResponse | None:
-    """Show the person, then request the erasure; None if the form has errors."""
+    """Show the person for confirmation or, once confirmed, request the erasure; None if the form has errors."""
     back = reverse("staff:disposals", args=[study.slug])
     with faults_in(form):
         page = person_page(

@@ -21,7 +21,7 @@ MOST = 20
 
 @study_form("training.view_run")
 def list_save(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Save the choices of a list under a name; without choices, delete the saved ones with this name."""
+    """Save the choices made in a list under a name; if there are none, delete the saved list with this name."""
     page, name = request.POST.get("page", ""), " ".join(request.POST.get("name", "").split())[:60]
     if page not in PAGES or request.method != "POST":
         raise Http404

@@ -58,7 +58,7 @@ class MethodPlan(abc.ABC):
 
     @property
     def labels(self) -> int | None:
-        """Minimum number of labels released before accounts end the run; None if accounts do not end it."""
+        """Minimum number of labels released before accounts end the run; None if accounts cannot end it."""
         return None
 
     @abc.abstractmethod

@@ -78,8 +78,8 @@ class Alternative:
         int | None,
         MAY_BE_MISSING,
         Field(
-            description="Minimum number of labels released before budgets are used up and end the run; null if they do "
-            "not end it."
+            description="Minimum number of labels released before budgets are used up and end the run; null if budgets "
+            "cannot end it."
         ),
     ] = None
     left_out: Annotated[
