@@ -335,7 +335,7 @@ def test_an_account_is_not_a_second_person_for_the_administrator_who_made_it(wat
     assert roles_of(puppet) == {"operator"}
     for first, second in ((puppet, ada), (ada, puppet)):
         run = proposed(watched, first)
-        with pytest.raises(ValidationError, match="count as one person"):
+        with pytest.raises(ValidationError, match="treated as one person"):
             run_approve(run=run, acting_user=second)
         as_(second).post(url("run_approve", run), {"share": "100", "revision": run.revision})
         run.refresh_from_db()
@@ -357,7 +357,7 @@ def test_policies_forms_and_roles_need_a_second_person_too(watched: Study) -> No
         (services.consent_form_approve, {"proposal": form, "acting_user": puppet}),
         (services.role_change_confirm, {"proposal": latest(watched), "acting_user": spy}),
     ):
-        with pytest.raises(ValidationError, match="count as one person"):
+        with pytest.raises(ValidationError, match="treated as one person"):
             act(**fields)
 
 
@@ -374,7 +374,7 @@ def test_an_account_changed_in_the_admin_is_not_a_second_person(watched: Study) 
     appoint(watched, "made", "operator")
     run = proposed(watched, root)
     for name in ("made", "edited", "moved"):
-        with pytest.raises(ValidationError, match="count as one person"):
+        with pytest.raises(ValidationError, match="treated as one person"):
             run_approve(run=run, acting_user=User.objects.get(username=name))
     hanna = user_create("hanna")
     factories.holder_create(watched, "hers", user=hanna)
@@ -388,7 +388,7 @@ def test_a_role_given_by_one_person_does_not_make_a_second_person(watched: Study
     gift = appoint(watched, "gift", "operator", root)
     assert roles_of(gift) == {"operator"}
     run = proposed(watched, root)
-    with pytest.raises(ValidationError, match="count as one person"):
+    with pytest.raises(ValidationError, match="treated as one person"):
         run_approve(run=run, acting_user=gift)
     services.membership_remove(membership=gift.memberships.get(), acting_user=None)
     appoint(watched, "gift", "operator", user_create("olga"))
