@@ -68,7 +68,7 @@ _PAUSE, _PAUSES = 0.1, 1.0
 
 
 class JointAsking(Asking, ABC):
-    """Steps common to hub and sites."""
+    """Steps of a joint run that are the same at the hub and at sites."""
 
     def can_continue(self, run: Run) -> bool:
         """Return whether a waiting run can continue now; messages from other installations wake it."""

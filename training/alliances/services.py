@@ -1,4 +1,4 @@
-"""Commands to found and sign an alliance at the hub, and to join and leave it at sites.
+"""Services to found and sign an alliance at the hub, and to join and leave it at sites.
 
 A site can join only if its consent form describes exactly this alliance. Its ethics committee and a second person
 therefore decide about an alliance in the same way as about a consent form.

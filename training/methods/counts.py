@@ -64,7 +64,7 @@ class Cells(Questions):
 
 
 class CountedMethod(EngineMethod):
-    """Common part of methods that count people in cells; see :class:`training.methods.base.TableMethod`."""
+    """Base class of methods that count people in cells; see :class:`training.methods.base.TableMethod`."""
 
     variants: tuple[str, ...] = ("",)
     outcome = MethodOutcome.TABLE

@@ -222,8 +222,8 @@ def affordable(
 ) -> Affordable:
     """Forecast how much of a public dataset ``holders`` with ``epsilons`` (both by level) could label.
 
-    The expected share of correct labels comes from the study's newest evaluation data with points of the same form or
-    from an assumption if there are no such data.
+    The expected share of correct labels is based on the study's newest evaluation data with points of the same shape
+    or, without such data, on an assumption.
 
     Args:
         public: The dataset with the points to ask about. The default representation and one record per holder are used.

@@ -74,7 +74,7 @@ def model_downloads(model: StudentModel) -> QuerySet[Release]:
 
 
 def downloaders(run: Run, digests: Collection[str]) -> set[int]:
-    """Return the ids of the accounts that downloaded one of these files of a run; see `model_downloaders`."""
+    """Return ids of the accounts that downloaded a file of a run with one of these digests; see `model_downloaders`."""
     if run.rehearsal:
         return set(members_with_permission(run.study, "training.use_student").values_list("pk", flat=True))
     taken = _downloads(run, digests).filter(recorded_by__isnull=False)
