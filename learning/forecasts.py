@@ -152,7 +152,7 @@ def baseline_warning(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
 
 
 def surrogate_error(surrogates: int) -> float:
-    """Return the error of a forecast that comes from choosing the public points that represent people."""
+    """Return the error that the choice of ``surrogates`` public points to represent people adds to a forecast."""
     return _ROOT / math.sqrt(surrogates)
 
 

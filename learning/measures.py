@@ -190,9 +190,9 @@ def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[B
     """Return the expected calibration error and the calibration curve, over bins with equal numbers of points.
 
     For two classes, this is the calibration of the second class's probability; for more classes, of the probability of
-    the most likely class. By chance, the error of a small sample is too large, and the bootstrap adds about the same
-    amount again. The lower end of the interval is therefore the upper end reflected at the error, or 0 if a calibrated
-    model often has such an error. The interval contains the true error at least 95 times in 100.
+    the most likely class. In small samples, the estimated error is too large, and the bootstrap doubles this bias. The
+    lower end of the interval is therefore the upper end mirrored at the estimate, or 0 if a perfectly calibrated model
+    often has an error this large. The interval contains the true error at least 95 times in 100.
     """
     if not len(truth):
         return Estimate(), []

@@ -84,7 +84,7 @@ class ImageInput:
 
 @dataclass(frozen=True)
 class TextInput:
-    """Text input of an encoder: at most ``length`` tokens at a time; several pieces are averaged."""
+    """Text input: texts are split into pieces of at most ``length`` tokens, whose vectors are averaged."""
 
     kind: ClassVar[str] = "text"
     length: int

@@ -114,7 +114,7 @@ def _documents(**documents: Any) -> dict[str, str]:
 
 
 def _codes_of(schema: Schema) -> dict[str, Any]:
-    """Return the spelling of codes in a table's columns, for programs that report errors in a row."""
+    """Return the code systems of a table's columns, so that programs can explain invalid codes."""
     columns = schema.features if isinstance(schema, TabularSchema) else ()
     systems = {column.type: column.codes for column in columns if isinstance(column, CodeColumn)}
     codes = {

@@ -181,7 +181,7 @@ class Dated:
         return self.reference if day_number(self.reference, "ymd") is None else None
 
     def durations(self, values: Sequence[object], references: Sequence[object] = ()) -> list[object]:
-        """Return the time for each date, in the column's unit. A number within the range already is such a time.
+        """Convert each date to a time in the column's unit. Numbers within the range are kept as times.
 
         Markers for unknown values remain unchanged, and values that are not dates become None. If the reference is
         unknown, the time is unknown, too.

@@ -206,7 +206,7 @@ class TabularSchema:
             Features in [0, 1], shape (n, features); for texts, their bytes (see `Rows`).
 
         Raises:
-            DataError: Contains the number of the record (from 1) and the column.
+            DataError: A record is invalid; the error has its number, counted from 1, and the column.
         """
         rows = list(rows)
         names = {column.name for column in self.features}
@@ -364,7 +364,7 @@ class ImageSchema:
             Images, shape (n, *shape).
 
         Raises:
-            DataError: Contains the number of the image (from 1).
+            DataError: An image is invalid; the error has its number, counted from 1.
         """
         images = list(rows)
         encoded = np.empty((len(images), *self.shape), np.float32)

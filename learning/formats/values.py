@@ -178,7 +178,7 @@ class Vector(Sequence[object]):
 
     @cached_property
     def distinct(self) -> tuple[list[object], npt.NDArray[np.integer]]:
-        """Return the distinct cells, possibly with repetitions, and the position of each cell among them."""
+        """Return a shorter list with all different cells (some may be repeated), and each cell's position in it."""
         encoded = self._array.dictionary_encode(null_encoding="encode")
         return [cell(value) for value in encoded.dictionary.to_pylist()], encoded.indices.to_numpy()
 

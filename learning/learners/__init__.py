@@ -52,7 +52,10 @@ def parameter_fields(kind: type[Parametrised]) -> tuple[LearnerField, ...]:
 
 
 def learner_create(name: str, parameters: Mapping[str, Any] | None = None) -> Learner:
-    """Return a learner with these parameters, else defaults. Raises ValueError for unknown names and bad values.
+    """Return a learner with these parameters and defaults for the rest.
+
+    Raises:
+        ValueError: The learner or a parameter is unknown, or a parameter is out of range.
 
     >>> learner_create("random_forest", {"trees": 50}).trees
     50

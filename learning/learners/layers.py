@@ -83,8 +83,8 @@ def consistency_layers(
 ) -> Iterator[tuple[str, Sizes]]:
     """Yield the layers of the student `consistency`, each with its sizes.
 
-    The layers are 5×5, 3×3 and 3×3 convolutions with 2×2 max pooling, and a dense layer of 128, each with batch norm
-    and ReLU. The first convolution has stride 2 if images are large enough.
+    The layers are 5×5, 3×3 and 3×3 convolutions with 2×2 max pooling, and a dense layer of 128 units, each with batch
+    norm and ReLU. The first convolution has stride 2 if images are large enough.
 
     Args:
         filters: Number of filters of the first convolution; the second has twice, the third four times as many.

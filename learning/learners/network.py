@@ -104,7 +104,7 @@ class CNNModel(ImageModel[Network]):
         return Network(shape, classes), classes
 
     def inner_modules(self) -> tuple[nn.Module, ...]:
-        """Return the modules up to the dense layer of 100, with its weights reordered for channels-first flattening."""
+        """Return the modules up to the dense layer of 100 units, with weights reordered for channels-first input."""
         network = self.network
         height, width = ((side - 2) // 2 for side in self.shape[:2])
         hidden = nn.Linear(network.hidden.in_features, network.hidden.out_features)

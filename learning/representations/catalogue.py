@@ -117,7 +117,7 @@ class Thresholds(Standardised):
 
 @dataclass(frozen=True)
 class Evened(Representation):
-    """Columns clipped at public quantiles, with thresholds, whitened by the public points; small variances stay small.
+    """Clipped columns and the thresholds they exceed, whitened with the public points; small variances stay small.
 
     >>> points = np.random.default_rng(0).random((50, 3))
     >>> Evened(thresholds=4).fit(points).transform(points).shape

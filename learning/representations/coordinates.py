@@ -35,7 +35,7 @@ class PointEncoder(Protocol):
         kind: Name in stored files.
         shape: Shape of a point.
         bound: Largest absolute value of a feature.
-        units: `(width,)`, value of the integer 1 in each feature, for the statistics of the public points.
+        units: `(width,)` value that the integer 1 represents in each feature, for statistics of the public points.
     """
 
     kind: ClassVar[str]

@@ -309,7 +309,7 @@ class PatchEncoder:
 
     @property
     def _step(self) -> float:
-        """Factor applied to a contrast in integer units, so that similarities are in steps."""
+        """Factor by which integer contrasts are multiplied before products are divided by them to get similarities."""
         return self._power / (self._steps * self._size)
 
     @property

@@ -109,7 +109,7 @@ class WordEncoder:
 
 
 def _presence(points: NDArray[Any]) -> csr_array:
-    """Return 1 if a text has a part in the bucket, else 0, `(n, BUCKETS)`."""
+    """Return which buckets the parts of each text belong to, as 0 or 1, `(n, BUCKETS)`."""
     length = points.shape[1]
     step = max(1, _NUMBERS // length)
     parts = [_buckets(points[start : start + step]) for start in range(0, len(points), step)]

@@ -246,10 +246,10 @@ class Signed(Generic[AnyDocument]):
     signature: bytes
 
     def checked(self, key: str, signer: str) -> AnyDocument:
-        """Return the document if it was signed with the private key that belongs to a public key.
+        """Return the document if its signature is valid for this public key.
 
         Raises:
-            Refused: The signature is not from this key.
+            Refused: The signature is invalid.
         """
         try:
             Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(self.signature, self.document.content())

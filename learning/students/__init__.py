@@ -34,7 +34,10 @@ def student_class(name: str) -> type[Parametrised]:
 
 
 def student_create(name: str, parameters: Mapping[str, Any] | None = None) -> Parametrised:
-    """Return a student with these parameters, else defaults. Raises ValueError for unknown names and bad values.
+    """Return a student with these parameters and defaults for the rest.
+
+    Raises:
+        ValueError: The student or a parameter is unknown, or a parameter is out of range.
 
     >>> student_create("boosting", {"leaves": 8}).leaves
     8

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 _LONGER, _FURTHER = 3, 1.5
-"""Factors for the number of steps and the moves of images in thorough training; see docs/students.md."""
+"""Factors for the number of steps and the strength of augmentation in thorough training; see docs/students.md."""
 
 
 @dataclass(frozen=True)
 class Consistency(Student):
     """Convolutional network that learns from all public images, with or without releases.
 
-    The target of an image is the posterior of its class by Bayes' rule: the prior is the prediction for a weakly moved
-    copy, and the likelihood comes from the released counts. The network learns this posterior on a strongly moved copy
-    (Sohn et al. 2020, "FixMatch", for images without releases). The network can therefore correct doubtful labels.
+    The target of an image is the posterior of its class by Bayes' rule: the prior is the prediction for a weakly
+    augmented copy, and the likelihood comes from the released counts. The network learns this posterior on a strongly
+    augmented copy (Sohn et al. 2020, "FixMatch", for images without releases), so it can correct doubtful labels.
     """
 
     name: ClassVar[str] = "consistency"

@@ -1,4 +1,4 @@
-"""Consistency training with released counts, in PyTorch: random moves of images, the network, and the training.
+"""Consistency training with released counts, in PyTorch: image augmentation, the network, and the training.
 
 States between steps are stored as safetensors, so reading them runs no code.
 """
@@ -41,7 +41,7 @@ _NOTED = 100
 
 @dataclass(frozen=True)
 class Moves:
-    """Limits of the moves of images; 0 or False disables a kind.
+    """Random augmentation of images, with the limit of each transformation; 0 or False disables it.
 
     Attributes:
         rotation: Largest angle in degrees, in either direction.
@@ -60,15 +60,15 @@ class Moves:
     erase: float
 
     def weaker(self, factor: float) -> Moves:
-        """Return the moves scaled by a factor, without erasing."""
+        """Return the same augmentation with limits scaled by a factor and without erasing."""
         return Moves(
             self.rotation * factor, self.shift * factor, self.stretch * factor, self.bend * factor, self.mirror, 0.0
         )
 
     def __call__(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Move every image of `(n, channels, height, width)` randomly and independently; pixels from outside become 0.
+        """Augment every image of `(n, channels, height, width)` independently; pixels from outside become 0.
 
-        Moves are drawn on the generator's device.
+        Random numbers are drawn on the generator's device.
         """
         moved = images
         if self.rotation or self.shift or self.stretch or self.bend or self.mirror:
@@ -160,7 +160,7 @@ def initialise(layers: nn.Sequential, generator: torch.Generator) -> None:
 
 @torch.no_grad()
 def normalise(layers: nn.Sequential, pixels: torch.Tensor) -> None:
-    """Compute batch norm statistics from the original images, because moved images with holes have different ones."""
+    """Compute batch norm statistics from the original images, because augmentation would change them."""
     for layer in layers:
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             layer.reset_running_stats()
@@ -230,7 +230,7 @@ def train_consistently(
     progress: Progress,
     checkpoint: TrainingCheckpoint = UNKEPT,
 ) -> ConsistencyModel:
-    """Minimise the cross entropy between predictions on strongly moved images and posteriors on weakly moved ones.
+    """Minimise the cross entropy between predictions on strongly and posteriors on weakly augmented images.
 
     Half of each batch consists of points with informative counts, and the other half of any points. A posterior above
     the threshold is treated as certain; other posteriors are learned unchanged if there are counts, and otherwise
@@ -239,7 +239,7 @@ def train_consistently(
     Args:
         x: Images of the public points.
         likelihood: Likelihood of each class `(points, C)`, and which points have informative counts `(points,)`.
-        seed: Seed of initial weights, batches and moves.
+        seed: Seed of initial weights, batches and augmentation.
         progress: Called with the number of steps.
         checkpoint: Storage for the state of the training.
     """

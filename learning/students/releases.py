@@ -144,7 +144,7 @@ def counted(
         rows: `(Q,)` positions of the points among all public points.
         counts: `(Q, C)` released counts.
         predicted: `(Q,)` public predictions that residual votes were cast against; None for plain votes.
-        voters: `(Q,)` or a number: voters that a prediction represents, see `neighbours.release.read_counts`.
+        voters: `(Q,)` or a number: voters that a prediction is worth, see `neighbours.released_counts.read_counts`.
         reach: See `Releases`.
 
     >>> counted([4], [[-30, 30]], 10.0, predicted=[0], voters=100.0).labels

@@ -300,7 +300,7 @@ class CountsPlan(Stored):
         return self.error_of(self.people / self.cells)
 
     def error_of(self, count: float) -> float:
-        """Return half the width of the interval for this number of people; see `half_interval`."""
+        """Return half the width of a count's interval; see `half_interval`."""
         return half_interval(
             count,
             sigma=self.sigma,

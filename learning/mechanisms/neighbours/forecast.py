@@ -10,7 +10,7 @@ the class shares of each public point are estimated from its nearest labelled po
 votes in a labelled point's neighbourhood and how often the right class leads after noise. Without a sample, the
 forecast assumes a range for the share of voters near a query who agree with its true class. The interval for the label
 accuracy is then wide, because the same share can have two causes. If classes mix, only this share of the queries gets
-the right label; if classes are separate, every query in which the true class leads does. `released_accuracy` replaces
+the right label; if classes are separate, every query where the true class leads gets it. `released_accuracy` replaces
 the assumption once a first batch has been released.
 """
 
@@ -312,7 +312,7 @@ def _norm(agreement: float | None) -> float:
 
 
 def _charged(near: NDArray[np.bool_], agreement: float | None) -> NDArray[np.bool_]:
-    """Return which holders are charged: all near the query or, for residual votes, a fixed draw of dissenters."""
+    """Return which holders are charged: all near the query or, for residual votes, a fixed sample of dissenters."""
     if agreement is None:
         return near
     return near & (np.random.default_rng(1).random(near.shape, np.float32) >= agreement)

@@ -268,16 +268,16 @@ def plan_rounds(
     """Return the proposed rounds for a requested number of labels, with their forecasts.
 
     A single round asks about one point for each requested label. With two rounds, the first asks about a few points
-    spread over the public points, and the second about all others by residual votes. Each round gets an equal part of
-    the share; in the second round, holders may also use the rest of the first part.
+    spread over the public points, and the second about all others by residual votes. Each round gets half of the
+    share; in the second round, holders may also use what they did not spend in the first.
 
     Args:
         public: `(P, d)` coordinates of the first round.
         levels: Levels with noisy or public head counts.
         share: Share of every cap that the run may use.
         n_classes: Number of classes, at least 2.
-        rounds: 1 or 2; None for one round if the right class is expected to lead at 97 of 100 queries of a single
-            round, and for two otherwise.
+        rounds: 1 or 2; if None, one round if the right class is expected to lead in 97 % of its queries, otherwise
+            two.
         wanted: Number of labels; None for all public points.
         first: Number of points in the first of two rounds; None for `first_queries`.
         sample: Labelled public points, in the same coordinates; None to assume a purity.
@@ -328,7 +328,7 @@ def next_round(
     sigma: float | None = None,
     radius_share: float | None = None,
 ) -> tuple[PlannedRound, NDArray[np.float64]]:
-    """Return the residual round after a released round, planned from its noisy counts, and `voters` for reading it.
+    """Plan the residual round from a released round's noisy counts; also return the `voters` for `read_counts`.
 
     Args:
         earlier: The released round of plain votes.

@@ -124,7 +124,7 @@ class SimulatedVote:
 
     Attributes:
         labels, answered, counts: Results for the queries released before a budget was used up; see `LabelRelease`.
-            Labels that were not answered are reinforced.
+            Queries that were not answered are reinforced.
         epsilons: ε spent by each group, `(groups,)` in the order given.
         exhausted: Groups whose budget ended the vote.
     """

@@ -45,7 +45,7 @@ class Linear(nn.Module):
 
 
 class TanhNetwork(nn.Module):
-    """Two dense tanh layers of 64 and 32, for tables; the number of weights is small because noise grows with it."""
+    """Network with tanh layers of 64 and 32 units, for tables; it is small because noise grows with its size."""
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()

@@ -61,7 +61,7 @@ Phases = tuple[tuple[SampledMechanism, int], ...]
 
 
 def phases_within(phases: Phases, start: int, steps: int) -> Phases:
-    """Return the parts of the phases that fall within ``steps`` steps from step ``start`` on."""
+    """Return the parts of the phases within the ``steps`` steps that begin at step ``start``."""
     parts, begin = [], 0
     for mechanism, count in phases:
         length = min(begin + count, start + steps) - max(begin, start)

@@ -214,7 +214,7 @@ class SampledQuestion:
 
     @property
     def charges(self) -> NDArray[np.float64]:
-        """Charge for each promise for the whole run, (groups,) in μ²; 0 if there is no protection."""
+        """Each group's charge for the whole run, (groups,) in μ²; 0 if the group is not protected."""
         return np.nan_to_num(self.plan.charges)
 
     def digest(self) -> str:

@@ -121,12 +121,12 @@ class WholeLayer(ABC):
     def backward(
         self, pulled: torch.Tensor, left: torch.Tensor, memory: Memory, scale: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the slopes before tanh, scaled to a public length, and the value of the integer 1 in them.
+        """Return the slopes before tanh as integers of a public norm, and the value that the integer 1 represents.
 
         Args:
             pulled: Slopes of the layer's output.
             memory: From `forward`.
-            scale: `(R,)` value of the integer 1 in the pulled slopes.
+            scale: `(R,)` value that the integer 1 represents in the pulled slopes.
         """
         # small enough for an exact sum of squares of a record's slopes; four maxima may come from one place
         most = math.sqrt(_SQUARES / (self._places * self.outputs)) / 4 - 1
@@ -166,7 +166,7 @@ class DenseGradients(WholeLayer):
 
 
 class ConvolutionGradients(WholeLayer):
-    """Convolution of images `(R, width, height, channels)`. As tanh is monotone, the maximum may be taken before it."""
+    """Convolution of images `(R, width, height, channels)`, pooled before tanh because tanh is monotone."""
 
     def __init__(self, layer: nn.Conv2d, size: tuple[int, ...]) -> None:
         # PyTorch has the height first
@@ -229,7 +229,7 @@ class ConvolutionGradients(WholeLayer):
 
 
 def of_public_length(slopes: torch.Tensor, scale: torch.Tensor, length: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return integer slopes `(R, …)` of about this length, and the value of the integer 1. Overwrites its input."""
+    """Return integer slopes `(R, …)` of about this norm, and the value of the integer 1. Overwrites ``slopes``."""
     lengths = sum_of_squares(slopes).sqrt_()
     factors = torch.where(lengths > 0, length / lengths, 0.0)
     shaped = factors.float().view(-1, *[1] * (slopes.ndim - 1))
@@ -368,7 +368,7 @@ class RecordGradients:
         return gradients[::-1]
 
     def _residuals(self, inputs: torch.Tensor, y: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the residuals of the loss, and the value of the integer 1 in them."""
+        """Return the loss's residuals as integers, and the value that the integer 1 represents."""
         features = np.full((len(inputs), inputs.shape[1] + 1), float(LARGEST))
         features[:, :-1] = inputs.numpy()
         residuals = self._loss.residuals(self._scores.of(features), y)

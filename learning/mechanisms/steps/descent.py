@@ -270,7 +270,7 @@ class Descent:
         )
 
     def same(self, other: Descent) -> bool:
-        """Return whether two states are equal except for the last digits, in which solvers differ between machines."""
+        """Return whether two states are equal up to rounding, because solvers round differently on other machines."""
         pairs = (
             (self.parameters, other.parameters),
             (self.total, other.total),
@@ -281,7 +281,7 @@ class Descent:
 
 
 def nearly_same(ours: Floats, theirs: Floats) -> bool:
-    """Return whether two arrays of weights are equal except for the last digits."""
+    """Return whether two arrays of weights are equal up to rounding."""
     return ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=_SAME, atol=_SAME * np.abs(theirs).max())
 
 

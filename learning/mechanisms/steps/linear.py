@@ -200,7 +200,7 @@ def release_sums(sums: NDArray[np.int64], sigma: float, noise: Noise) -> NDArray
 
     Args:
         sums: `(d + 1, outputs)` sums over all shards.
-        sigma: Noise multiplier, at most `parameters.LARGEST_SIGMA`.
+        sigma: Noise multiplier, at most `steps_plan.LARGEST_SIGMA`.
         noise: `SystemNoise`, or `SimulationNoise` in rehearsals; called once, for all numbers together.
     """
     return sums + noise.rounded_normal(sigma * CLIP_STEPS, sums.shape)

@@ -105,7 +105,7 @@ class SynthesisPlan:
     """Plan of the three rounds.
 
     Attributes:
-        rounds: Plan of each round. Its ``cells`` are the number of tables, because cells depend on the previous round.
+        rounds: Plan of each round. ``cells`` is the number of its tables, because cells depend on the round before.
     """
 
     rounds: tuple[CountsPlan, ...]
