@@ -2,5 +2,5 @@
 
 import os
 
-# Must be set before the import: from 1.32 on, onnxruntime otherwise sends telemetry in a separate thread.
+# Must be set before the import, or onnxruntime 1.32 and later sends telemetry in a separate thread.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -82,7 +82,7 @@ def losses(probabilities: Floats, truth: Classes) -> Floats:
 
 
 def base_loss(truth: Classes, classes: int) -> float | None:
-    """Return the log loss of always predicting these points' class shares, the least of any constant prediction."""
+    """Return the log loss of always predicting these points' class shares, the smallest of any constant prediction."""
     if not len(truth):
         return None
     shares = np.bincount(truth, minlength=classes) / len(truth)
@@ -127,7 +127,7 @@ def _mean_area(judged: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> Estimate:
 
 
 def _judged(probabilities: Floats, truth: Classes) -> list[int]:
-    """Return the classes whose areas are averaged: those of some but not all points (of two classes, the second)."""
+    """Return the classes whose areas are averaged: all with some but not all points (for two classes, the second)."""
     classes = probabilities.shape[1]
     counts = np.bincount(truth, minlength=classes)
     places = [1] if classes == 2 else range(classes)

@@ -110,7 +110,7 @@ class StoredNetwork(Model):
     Args:
         data: The file, as returned by `to_bytes`.
         layers: Layers of the network; the last one returns scores.
-        space: Representation whose coordinates are the network's input; None if the input is the records.
+        space: Representation whose coordinates are the network's input; None if records are the input.
         scale: Factor applied to the input of the network.
         target: Target that is predicted; None for classes, with one score each.
     """

@@ -148,9 +148,10 @@ class EncoderFile:
 
 
 class Pieces:
-    """Tokenizer that splits texts into pieces of at most ``length`` tokens, including its own special tokens.
+    """Tokenizer that splits texts into pieces of at most ``length`` tokens, including special tokens.
 
-    tokenizer: JSON of the library `tokenizers`.
+    Args:
+        tokenizer: JSON of the library `tokenizers`.
     """
 
     def __init__(self, tokenizer: str, length: int) -> None:

@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 OPSETS = {"": 21, "ai.onnx.ml": 5}
-"""Operator sets of the nodes, supported by onnxruntime from 1.19 on."""
+"""Operator sets of the nodes, supported by onnxruntime 1.19 and later."""
 IR_VERSION = 10
 BATCH = "rows"
 """Name of the first axis of inputs and outputs."""

@@ -283,7 +283,7 @@ class TargetColumn(_Column, Dated):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Values that are not dates: spellings of a number, and the empty value."""
+        """Values that are never read as dates: the empty value and the column's ``spellings`` of numbers."""
         return ("", *dict(self.spellings))
 
     def _is_duration(self, value: object) -> bool:
@@ -405,7 +405,7 @@ class FeatureColumn(Protocol):
         ...
 
     def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
-        """Return whether each of these allowed values lies outside the column's declaration."""
+        """Return whether encoding changes each (allowed) value: it is out of range, undeclared, or too long."""
         ...
 
 

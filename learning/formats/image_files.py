@@ -1,8 +1,8 @@
 """Image files in a zip archive (PNG, JPEG, TIFF, BMP and DICOM), each with its class and possibly its holder.
 
 The class of an image is the name of its folder, or is listed in a table with the columns ``file``, ``class`` and
-``holder``. The table is in the archive or uploaded with it. The holder of a DICOM file that is not in a table is its
-Patient ID.
+``holder``. The table is in the archive or uploaded with it. If a DICOM file is not in a table, its Patient ID is the
+holder.
 """
 
 from __future__ import annotations

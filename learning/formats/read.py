@@ -50,7 +50,7 @@ FIRST = 5
 
 
 def format_of(path: Path) -> str:
-    """Return a file's format according to its content, else its name; “table” or “idx” if neither tells.
+    """Return a file's format, judging by its content or else its name; “table” or “idx” by default.
 
     Raises:
         DataError: The file cannot be opened, or has an unsupported format, which the error names.

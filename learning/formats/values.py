@@ -178,7 +178,7 @@ class Vector(Sequence[object]):
 
     @cached_property
     def distinct(self) -> tuple[list[object], npt.NDArray[np.integer]]:
-        """Return a shorter list with all different cells (some may be repeated), and each cell's position in it."""
+        """List that contains every different cell at least once, and each cell's position in this list."""
         encoded = self._array.dictionary_encode(null_encoding="encode")
         return [cell(value) for value in encoded.dictionary.to_pylist()], encoded.indices.to_numpy()
 

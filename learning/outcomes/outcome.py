@@ -190,7 +190,7 @@ class Target(Outcome):
         """Return the codes (n,) of targets, given an array (n,) of numbers for each name in `parts`."""
 
     def allowed(self, part: str, values: Floats) -> NDArray[np.bool_]:
-        """Return whether each number (n,) is possible for this part of a target. By default, it must be yes or no."""
+        """Return whether each number (n,) is valid for this part of a target. By default, 0 and 1 are valid."""
         del part
         return (values == 0) | (values == 1)
 

@@ -181,7 +181,7 @@ class Times(Target):
         return graph.node("Exp", sums)
 
     def answers(self, predictions: Floats) -> list[Any]:
-        """Return the time when half of all such people have had the event; None if it is beyond the timeline."""
+        """Return the median time to the event for each prediction; None if it is beyond the timeline."""
         known = np.hstack([np.ones((len(predictions), 1)), predictions])
         ends = np.append(0.0, self.ends)
         answers: list[float | None] = []

@@ -331,7 +331,7 @@ class Embedding(Whitened):
 
 @dataclass(frozen=True)
 class Encoded(Embedding):
-    """Vectors from an encoder, partly whitened. Its registration states that it was made without the private data.
+    """Partly whitened vectors from an encoder, which was registered as made without the private data.
 
     >>> points = np.random.default_rng(0).normal(size=(50, 3))
     >>> Encoded().fit(points).transform(points).shape  # a component for every 20 public points

@@ -342,7 +342,7 @@ class Coordinates:
         reduction: The power of two that converts a product to steps.
         metric: "cosine" projects every point onto the sphere of radius 127 before rounding; "euclidean" multiplies it
             by `scale`. In both cases, neighbours are defined by the Euclidean distance of the rounded coordinates,
-            which is exact. On the sphere, this distance orders points like the angle, except for rounding.
+            which is exact. On the sphere, this distance gives the same order as the angle, except for rounding.
     """
 
     matrix: Floats

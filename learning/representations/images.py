@@ -246,7 +246,7 @@ class PatchEncoder:
         Args:
             public: `(n, *shape)` images.
             filters: Number of filters; fewer if there are not enough patches.
-            threshold: Subtracted from a similarity, in units of similarities to filters of length 1.
+            threshold: Subtracted from similarities to filters of norm 1.
             seed: Public seed of the draw.
         """
         rng = np.random.default_rng(seed)
@@ -309,7 +309,7 @@ class PatchEncoder:
 
     @property
     def _step(self) -> float:
-        """Factor by which integer contrasts are multiplied before products are divided by them to get similarities."""
+        """Factor for contrasts in integer units; products divided by the result are similarities in steps."""
         return self._power / (self._steps * self._size)
 
     @property

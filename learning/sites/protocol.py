@@ -80,7 +80,7 @@ class Summed(Protocol):
 
 
 class Ledger(Protocol):
-    """A site's record of its answers, which survives crashes and restores like the accounts."""
+    """A site's record of its answers. Like accounts, it survives crashes and restored backups."""
 
     def last(self, roster: str) -> int:
         """Return the number of the last answered question of a run; 0 before the first."""

@@ -48,7 +48,7 @@ class Moves:
         shift: Largest shift as a share of height and width, in either direction.
         stretch: Largest independent change of height and width, as a share.
         bend: Largest shift of one part of the image relative to the others, as a share of height and width.
-        mirror: Whether every second image is mirrored horizontally.
+        mirror: Whether each image is mirrored horizontally with probability ½.
         erase: Side of a square that is blackened, as a share of the shorter side of the image.
     """
 
@@ -230,7 +230,7 @@ def train_consistently(
     progress: Progress,
     checkpoint: TrainingCheckpoint = UNKEPT,
 ) -> ConsistencyModel:
-    """Minimise the cross entropy between predictions on strongly and posteriors on weakly augmented images.
+    """Train on strongly augmented images, with posteriors on weakly augmented ones as targets (cross entropy).
 
     Half of each batch consists of points with informative counts, and the other half of any points. A posterior above
     the threshold is treated as certain; other posteriors are learned unchanged if there are counts, and otherwise

@@ -174,7 +174,7 @@ class VotesRehearsal:
         return float(np.mean([(mean[self.asked :].argmax(axis=1) == self.truth).mean() for mean, _ in found]))
 
     def _shares_of(self, records: int) -> NDArray[np.float64]:
-        """Return the shares `(n, C)` of the teachers with this many records that predict each class."""
+        """Return the share of teachers that predict each class, `(n, C)`, if each learns from this many records."""
         if records not in self._shares:
             rng, votes = np.random.default_rng(0), np.zeros((len(self.points), self.n_classes))
             for seed in range(_teachers(records)):

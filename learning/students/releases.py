@@ -110,7 +110,7 @@ class Releases:
 
         This is the quadratic score (Brier 1950) over voters, Σ_q (2·n_q·m_q − |n_q|·‖m_q‖²) / Σ_q |n_q|, for counts
         n_q, their sums |n_q|, and averaged probabilities m_q. The score is linear in the counts, so noise leaves the
-        numerator unbiased. It requires no true labels, but releases that the probabilities were not learned from.
+        numerator unbiased. It requires no true labels, only releases that the probabilities were not learned from.
         """
         expected, sums = self.averaged(probabilities), self.counts.sum(axis=1)
         gained = 2 * (self.counts * expected).sum() - (sums * (expected**2).sum(axis=1)).sum()
@@ -245,7 +245,7 @@ def leading_probabilities(counts: ArrayLike, sigma: ArrayLike) -> NDArray[np.flo
 
 
 def _integrated(means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Integrate for `means` (Q, C) in units of σ. Results are proportional to the probabilities."""
+    """Return values proportional to the `leading_probabilities` of counts ``means`` (Q, C) in units of σ."""
     top = np.maximum(means.max(axis=1), 0.0)
     low, high = np.maximum(top - _REACH, 0.0), top + _REACH
     x = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, _STEPS)
@@ -293,8 +293,8 @@ def fit_to_releases(probabilities: Floats, held_out: Releases) -> Calibration:
 
     Labels and probabilities have no noise and are scored by -log p. Counts of voters have noise of a known σ, so they
     are scored by the quadratic score of `Releases.score`, which noise leaves unbiased. Its unit accounts for this noise
-    and for the voters' own variation. The logarithm of the scale and the offsets have a normal prior around
-    "unchanged".
+    and for the voters' own variation. The logarithm of the scale and the offsets have a normal prior centred on no
+    change.
 
     Args:
         probabilities: `(P, C)` probabilities of all public points.

@@ -86,8 +86,8 @@ def refine(coordinates: NDArray[np.number], releases: Releases, *, seed: int) ->
     The prior is a softmax regression on the coordinates, fitted to the shares of all neighbourhoods (`Shares`), and the
     likelihood comes from the point's own counts. The regression averages the noise of many releases, and separates the
     classes of a neighbourhood that contains several. The posterior is then spread over the points nearest to each other
-    (`spread`), as far as this agrees best with held-out releases. The result can therefore follow class boundaries that
-    are not linear, if points of a class lie together.
+    (`spread`) as much as held-out releases support. The result can therefore follow class boundaries that are not
+    linear, if points of a class lie together.
 
     Args:
         coordinates: `(P, d)` of all public points in the space used for voting.

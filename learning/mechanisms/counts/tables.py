@@ -314,7 +314,7 @@ class CountTable:
 
     @property
     def parts(self) -> list[tuple[LevelPart, float, float]]:
-        """Return each level with its shares of all people and of the sum of weights."""
+        """Each level with its shares of all people and of the sum of weights."""
         people = sum(level.people for level in self.levels) or 1.0
         weight = sum(level.people * level.weight for level in self.levels) or 1.0
         return [(each, each.people / people, each.people * each.weight / weight) for each in self.levels]

@@ -378,7 +378,7 @@ class DeniableDescription:
     Attributes:
         columns: Names, ending with the classes.
         tried: Number of rows made; ``passed`` is the number of rows that passed the test.
-        least: k of `passing`.
+        least: Values of k for which ``passing`` has shares.
     """
 
     columns: tuple[str, ...]

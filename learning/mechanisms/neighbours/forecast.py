@@ -248,8 +248,8 @@ def expected_voters(
 ) -> NDArray[np.float64]:
     """Return the expected number of voters at each query `(Q,)`, not counting refused votes.
 
-    After plain votes, pass the result to `expected_agreement`. For residual votes, multiply it by the factor found
-    there, and pass it to `read_counts`.
+    After plain votes, pass the result to `expected_agreement`. For residual votes, multiply it by the factor that
+    `expected_agreement` returned, and pass it to `read_counts`.
 
     Args:
         queries, public, levels, radius_share, sigma, share, agreement: See `forecast`.

@@ -213,7 +213,7 @@ class PlannedRound:
 
     @property
     def held(self) -> EarlierRound:
-        """Return the round as an `EarlierRound`, for use after its release."""
+        """The round as an `EarlierRound`, for use after its release."""
         used = {level.name: level.spent for level in self.forecast.levels}
         return EarlierRound(self.queries, self.sigma, self.radius_share, self.share, used)
 

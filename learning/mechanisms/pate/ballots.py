@@ -307,7 +307,7 @@ class TeachersQuestion:
         return np.pad(present, ((0, 0), (0, beyond)), constant_values=True) if beyond else present
 
     def _paid(self, place: int, start: int, answered: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return what a batch of queries from ``start`` on costs each charging class (K,) of a group that can pay."""
+        """Return the cost of a batch beginning at ``start`` to each charging class (K,) of a group that can pay."""
         costs = self.budgets[place].costs(start, answered)
         return (self._present(place, start, start + len(answered)) * costs).sum(axis=1)
 
@@ -370,7 +370,7 @@ class TeachersQuestion:
     def released_digest(
         self, start: int, labels: Labels, reinforced: NDArray[np.bool_], counts: NDArray[np.int64] | None
     ) -> str:
-        """Return the SHA-256 of the labels of points from ``start`` on, and of any counts that determined them."""
+        """Return the SHA-256 of consecutive labels, beginning at ``start``, and of any counts that determined them."""
         if counts is None:
             return labels_digest(start, labels, reinforced)
         return counts_digest(np.arange(start, start + len(labels)), labels, counts)

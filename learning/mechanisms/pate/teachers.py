@@ -134,7 +134,7 @@ class Teachers(Choices):
 
     @property
     def leaves_open(self) -> bool:
-        """Return whether the number of teachers or the way they vote is left for the plan to choose."""
+        """Whether the number of teachers or the way they vote is left for the plan to choose."""
         return self.teachers is None or self.aggregator is None
 
     def vote(self) -> Aggregator:

@@ -37,8 +37,8 @@ class Gradients:
         shape: Shape of a record as input of the network.
         scale: Public factor of records; for coordinates (int8), 1 divided by a typical length. Other records, such as
             pixels of images, are clipped to [-1, 1] and rounded to multiples of 1/127.
-        records: Largest number of a holder's records in one step; holders with more contribute different ones in the
-            next step.
+        records: Largest number of a holder's records in one step; holders with more records contribute different ones
+            in each step.
         loss: Loss of a record's scores and target.
 
     Raises:

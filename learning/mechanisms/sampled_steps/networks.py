@@ -137,7 +137,7 @@ class NetworkModel(Model):
     Args:
         network: Network from `network_create`.
         shape: Shape of a record, before the representation.
-        space: Representation whose coordinates are the network's input; None if the input is the records.
+        space: Representation whose coordinates are the network's input; None if records are the input.
         scale: Factor applied to coordinates, as in the steps.
         target: Target to learn; None for classes, with one score each.
     """

@@ -1,13 +1,14 @@
 """Choices and plan of a sampled run: rates or norms from public figures, and the charge that is due before it begins.
 
-A public rule makes any choice that is left open. Rehearsals and benchmarks also run the baselines of individualized
-DP-SGD (Boenisch et al. 2023, Appendix E), which also keep every group's promise. Each baseline is a list of phases;
+A public rule makes any choice that is left open. Rehearsals and benchmarks can also run the baselines of individualized
+DP-SGD (Boenisch et al. 2023, Appendix E), which keep every group's promise, too. Each baseline is a list of phases;
 each phase starts from the final state of the previous one. A baseline has the same number of steps and the same average
-number of holders per step as the run to which it is compared. The arguments of baselines are:
+number of holders per step as the run to which it is compared. Baselines have these arguments:
 
-targets: μ that each group may spend, above 0, `(groups,)`. group_sizes: noisy or public numbers of holders,
-    `(groups,)`. cost: cost of a run with this many steps, see `rates.Cost`. steps, rate, clip_norm: as in
-    `plan_sampled`.
+    targets: μ that each group may spend, above 0, `(groups,)`.
+    group_sizes: Noisy or public numbers of holders, `(groups,)`.
+    cost: Cost of a run with this many steps, see `rates.Cost`.
+    steps, rate, clip_norm: As in `plan_sampled`.
 """
 
 from __future__ import annotations

@@ -126,10 +126,10 @@ def run_chunk(
     noise: Noise,
     sampling: Sampling,
 ) -> SampledSteps:
-    """Return the state after these steps. Unnoised sums and samples are discarded.
+    """Take ``steps`` steps and return the new state, discarding samples and unnoised sums.
 
     A chunk that is not committed is discarded unseen. When it is repeated, new samples and noise are drawn, so no noise
-    is ever used for two sums. Holders who may no longer take part are left out from the next chunk on.
+    is ever used for two sums. Holders who may no longer take part are left out of later chunks.
 
     Args:
         state: Result of the last committed chunk.

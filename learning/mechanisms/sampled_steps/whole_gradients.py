@@ -64,7 +64,7 @@ class WholeLayer(ABC):
         overlap: Largest number of places that share an input.
 
     Attributes:
-        unit: Value of the integer 1 in the layer's inputs.
+        unit: Value that the integer 1 represents in the layer's inputs.
         matrix, bias: Weights, `(inputs, outputs)` and `(outputs,)`.
         shapes: Shapes of the weights and of the biases.
         numbers: Number of values per record in the largest array: the inputs or, in a convolution, the gradient.
@@ -229,7 +229,7 @@ class ConvolutionGradients(WholeLayer):
 
 
 def of_public_length(slopes: torch.Tensor, scale: torch.Tensor, length: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return integer slopes `(R, …)` of about this norm, and the value of the integer 1. Overwrites ``slopes``."""
+    """Return ``slopes``, overwritten by integers of about this norm, and the value that the integer 1 represents."""
     lengths = sum_of_squares(slopes).sqrt_()
     factors = torch.where(lengths > 0, length / lengths, 0.0)
     shaped = factors.float().view(-1, *[1] * (slopes.ndim - 1))
@@ -265,18 +265,18 @@ class LayerGradients:
 
     @cached_property
     def products(self) -> torch.Tensor:
-        """Return Σ_places slopes ⊗ inputs, exact, `(R, outputs, inputs)`."""
+        """Σ_places slopes ⊗ inputs, exact, `(R, outputs, inputs)`."""
         return torch.bmm(self.slopes.transpose(1, 2), self.inputs)
 
     @cached_property
     def totals(self) -> torch.Tensor:
-        """Return Σ_places slopes, exact, `(R, outputs)`."""
+        """Σ_places slopes, exact, `(R, outputs)`."""
         return self.slopes.sum(1)
 
     @cached_property
     def squared_norms(self) -> torch.Tensor:
-        """Return ‖gradient‖² in float64, `(R,)`. A record's position in the batch does not affect any bit of it."""
-        if self.slopes.shape[1] == 1:  # ‖s ⊗ a‖ = ‖s‖·‖a‖, so the product need not be written out
+        """‖gradient‖² in float64, `(R,)`. A record's position in the batch does not affect any bit of it."""
+        if self.slopes.shape[1] == 1:  # ‖s ⊗ a‖ = ‖s‖·‖a‖, so the product need not be computed
             squares = sum_of_squares(self.slopes) * sum_of_squares(self.inputs)
         else:
             squares = sum_of_squares(self.products)
@@ -293,7 +293,7 @@ class RecordGradients:
 
     Attributes:
         layers: Integer layers in the network's order.
-        numbers: Number of values per record in the largest array that is written out.
+        numbers: Number of values per record in the largest array of any layer.
 
     Raises:
         ValueError: The network has other layers, or images are too large for exact sums.
@@ -328,7 +328,7 @@ class RecordGradients:
 
         Args:
             weights: `(d,)`, in the order of the network's parameters.
-            unit: Value of the integer 1 in a record.
+            unit: Value that the integer 1 represents in a record.
 
         Raises:
             ValueError: The weights are not finite.

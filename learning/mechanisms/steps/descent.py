@@ -240,12 +240,12 @@ class Descent:
 
     @property
     def learned(self) -> Floats:
-        """Return the weights `(d + 1, C)` of the model so far, in unscaled coordinates."""
+        """Current weights `(d + 1, C)` of the model, in unscaled coordinates."""
         averaged = self.step - self._early
         return (self.total / averaged if averaged > 0 else self.parameters) / self.length
 
     def model(self, fitted: FittedRepresentation, target: Target | None = None) -> LinearModel:
-        """Return the model of a target so far, on the representation whose coordinates the steps use."""
+        """Return the current model of a target, on the representation whose coordinates the steps use."""
         return LinearModel(fitted, self.learned, INTERCEPT, target)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
@@ -270,7 +270,7 @@ class Descent:
         )
 
     def same(self, other: Descent) -> bool:
-        """Return whether two states are equal up to rounding, because solvers round differently on other machines."""
+        """Return whether two states are equal up to rounding, which may differ between machines."""
         pairs = (
             (self.parameters, other.parameters),
             (self.total, other.total),

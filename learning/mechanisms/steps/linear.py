@@ -74,7 +74,7 @@ class OwnedRecords:
 
     @property
     def holder(self) -> NDArray[np.int64]:
-        """Return the owner of each record, `(N,)`, from 0 to H - 1."""
+        """Owner of each record, `(N,)`, from 0 to H - 1."""
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
     def stacks(self, numbers: int) -> Iterator[Stack]:
@@ -158,8 +158,8 @@ def step_contributions(
     """Return the unnoised sum of all holders' contributions to a step, and the charge of each holder.
 
     Args:
-        weights: `(d + 1, outputs)` public weights, for unscaled coordinates (up to 127), the last for
-            `records.INTERCEPT`.
+        weights: `(d + 1, outputs)` public weights for unscaled coordinates (up to 127), followed by the weights of the
+            constant `INTERCEPT`.
         clip_norm: Largest norm of a contribution, in units of the product of coordinates and residuals.
         accounts: Accounts of the H holders, which are charged. A contribution that an account cannot pay for is left
             out and costs nothing.
@@ -243,7 +243,7 @@ def _parts(scores: Scores, loss: Loss, records: OwnedRecords, stack: Stack) -> P
 
 
 def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
-    """Return contributions of holders with one record. As ‖f ⊗ r‖ = ‖f‖·‖r‖, products need not be written out."""
+    """Return contributions of holders with one record. As ‖f ⊗ r‖ = ‖f‖·‖r‖, norms are computed without products."""
     ((features, residuals),) = blocks
     points, parts = features[:, 0], residuals[:, 0]
     squares = (points**2).sum(axis=1)
@@ -273,10 +273,13 @@ def _means(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
 
 
 def _factors(lengths: Floats, allowance: Floats, unit: float, shares: Floats) -> Floats:
-    """Return `unit`, the unit of gradients in steps, reduced where rounded norms would exceed a share of the clip.
+    """Return the factors that convert gradients to steps and, where necessary, clip them.
 
     Args:
-        allowance: Possible lengthening of a gradient by rounding.
+        lengths: Norms of the gradients.
+        allowance: Upper bounds on how much rounding lengthens a gradient.
+        unit: Steps per unit of a gradient.
+        shares: Share of the clipping norm for each gradient.
     """
     most = np.maximum(shares * (CLIP_STEPS * _ROUNDED) - allowance, 0.0)
     return np.minimum(shares * unit, most / np.where(lengths > 0, lengths, np.inf))

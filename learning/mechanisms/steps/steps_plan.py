@@ -120,14 +120,14 @@ class Steps(StepChoices):
     )
 
     def placed(self, points: NDArray[Any], strength: float, *, interactions: bool = True) -> Steps:
-        """Return the same choices with a representation, which the rule chooses if it was left open.
+        """Return the same choices with a representation, chosen by the rule if it was left open.
 
         Args:
             points: Public, `(n, *shape)`.
             strength: `strength_of` the people. A smaller strength gives the columns of a table fewer thresholds and no
                 interactions, magnifies small variances less, and reduces the number of components of texts and of
                 encoders' outputs.
-            interactions: Whether a table that consists mostly of numbers may get interactions of these.
+            interactions: Whether a table that consists mostly of numbers may get interactions of these numbers.
         """
         if self.representation:
             return self

@@ -105,7 +105,7 @@ class SynthesisPlan:
     """Plan of the three rounds.
 
     Attributes:
-        rounds: Plan of each round. ``cells`` is the number of its tables, because cells depend on the round before.
+        rounds: Plan of each round. Its ``cells`` counts tables, because the cells depend on the previous round.
     """
 
     rounds: tuple[CountsPlan, ...]
@@ -327,7 +327,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class Marginal:
-    """Measured table: its columns and cells, the error exceeded by 5 in 100 counts, and its distance from the rows.
+    """Measured table: its columns and cells, the error that 5 % of counts exceed, and its distance from the rows.
 
     ``distance`` is the total variation between the rows and the released table, including its noise.
     """

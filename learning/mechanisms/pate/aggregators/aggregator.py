@@ -193,7 +193,7 @@ class Aggregator(abc.ABC):
     @property
     @abc.abstractmethod
     def deviation(self) -> float:
-        """Return the standard deviation of the noise of each count, in votes."""
+        """Standard deviation of the noise of each count, in votes."""
 
     def unanimous_share(self, votes: float) -> float:
         """Return the probability that a query on which all teachers agree is answered.

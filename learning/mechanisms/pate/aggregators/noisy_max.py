@@ -151,7 +151,7 @@ class NoisyCounts(GNMax):
     releases_counts: ClassVar[bool] = True
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
-        """See `Aggregator.warnings`. Noise may exceed single counts, because forecasts consider all counts together."""
+        """Return no warnings: noise larger than a count is fine for a student that learns from all counts together."""
         return []
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
@@ -227,7 +227,7 @@ class ResidualGNMax(GNMax):
         guesses: ArrayLike | None = None,
         disagreed: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
-        """See `Aggregator.count`. Without guesses, votes are plain; otherwise ŷ gets all teachers' public weight."""
+        """See `Aggregator.count`. With guesses, the weight of all teachers, which is public, is added to ŷ's votes."""
         if guesses is None or disagreed is None:
             return count_votes(predictions, classes, weights)
         matrix, guess = np.asarray(predictions), np.asarray(guesses)
