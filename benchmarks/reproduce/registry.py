@@ -13,7 +13,7 @@ PATE_2017 = "Papernot et al., Semi-supervised knowledge transfer for deep learni
 PATE_2018 = "Papernot et al., Scalable private learning with PATE (2018)"
 IPATE = "Boenisch et al., Individualized PATE (2023)"
 IDPSGD = "Boenisch et al., Have it your way: individualized privacy assignment for DP-SGD (2023)"
-NOBODY = "Nobody has published it"
+NOBODY = "Not published before"
 THESIS = "C. Mühl, Personalizing private aggregation of teacher ensembles, master's thesis (2021)"
 
 
