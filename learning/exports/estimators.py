@@ -78,7 +78,10 @@ def _neighbours(graph: Graph, x: str, estimator: KNeighborsClassifier) -> str:
 class _Tree:
     """Decision tree with root node 0. A record goes left if its feature is at most the threshold.
 
-    left, right: node numbers.  leaf: whether nodes are leaves.  values: `(nodes, numbers)`.
+    Attributes:
+        left, right: Node numbers.
+        leaf: Whether nodes are leaves.
+        values: `(nodes, numbers)`.
     """
 
     feature: npt.NDArray[np.int64]

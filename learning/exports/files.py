@@ -107,7 +107,7 @@ def encoded(
 
 
 def _documents(**documents: Any) -> dict[str, str]:
-    """Return the documents as strings for storage in a file."""
+    """Return the documents as JSON strings, for a file's metadata."""
     return {
         name: json.dumps(document, ensure_ascii=False) for name, document in (documents | {"cells": _CELLS}).items()
     }

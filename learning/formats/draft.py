@@ -533,7 +533,7 @@ PERHAPS_VALUES = ("NA", "None")
 _PLACES = 5
 #: A numeric column has at least this many numbers per cell that is not a number, and at least this many distinct ones.
 _FOR_EACH, _DIFFERENT = 4, 4
-#: Numbers among other text are codes unless more than this many are distinct, or at least one in this many is.
+#: Numbers among other text are codes unless more than this many, or at least one in this many, are distinct.
 _MORE_THAN_CODES, _FIFTH = 12, 5
 _FEW_FILLED = 5
 

@@ -154,8 +154,8 @@ _LIMIT = _("Check where the file comes from. If it is the right file, split it, 
 
 def main() -> None:
     """Carry out the request in a confined process, and write the answer, which reports any error."""
-    # Readers import these libraries when they need them. Import them early, because a confined process can open only
-    # the named files, and so that their memory does not count towards the limit.
+    # Import the readers' libraries before confinement: afterwards, only the named files can be opened, and the
+    # libraries' memory would count towards the limit.
     import pyarrow.compute
     import pyarrow.csv
     import pyarrow.parquet  # noqa: F401

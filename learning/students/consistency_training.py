@@ -32,7 +32,7 @@ _CONVOLUTIONS = 3
 """Number of convolutions of a network that is not deep."""
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
-_WEAK = 0.5  # factor that turns strong moves into weak ones
+_WEAK = 0.5  # factor from strong to weak augmentation
 _WARM_UP = 0.25
 _WEIGHT_DECAY = 0.01
 _NOTED = 100

@@ -101,7 +101,7 @@ class Shares(Student):
 
 
 def _usual(releases: Releases) -> Floats:
-    """Return each point's expected voters `(Q,)`, from sums of other points within its reach or else of all points."""
+    """Return each point's expected voters `(Q,)`: the mean over other points in its reach or, if none, over all."""
     sums = releases.counts.sum(axis=1)
     usual = np.full(len(releases), sums.mean())
     if releases.reach is not None:

@@ -165,8 +165,8 @@ def _columns(schema: Schema, bins: int) -> list[CountedColumn]:
 MOST_BINS = 100
 
 LARGEST_SIGMA = 4096.0
-"""Largest standard deviation of the noise, in people. A person is `tables.PERSON` steps, and beyond 2³⁰ steps, sites
-have hardly any finer unit left.
+"""Largest standard deviation of the noise, in people. The noise must stay within 2³⁰ steps (a person is `tables.PERSON`
+steps), because sites need a finer unit.
 """
 WITHIN_95 = 1.959964
 """Number of standard deviations on each side of the mean that contain 95 % of a normal distribution."""

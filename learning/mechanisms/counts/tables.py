@@ -411,10 +411,10 @@ def quantiles(
     """Return the `QUANTILES` of numbers in bins.
 
     At edge j, T = (1 − q)·(sums below) − q·(sums above) has the variance (1 − q)²·(variances below) + q²·(variances
-    above). Its expectation is at most 0 at edges up to the quantile, and at least 0 at edges from there. Upwards from
-    the lowest edge, edges are excluded as long as T is more than 1.96 standard deviations below 0; downwards from the
-    highest edge, as long as it is that far above 0. Each end is wrong only if the test at the first edge beyond the
-    quantile is wrong, which happens 1 time in 40.
+    above). Its expectation is at most 0 at edges below the quantile, and at least 0 at edges above it. Starting from
+    the lowest edge, edges are excluded while T is more than 1.96 standard deviations below 0; starting from the highest
+    edge, while T is that far above 0. Each end is wrong only if the test at the first edge beyond the quantile is
+    wrong, which happens 1 time in 40.
 
     Args:
         edges: (B + 1,) edges of the bins.

@@ -33,7 +33,8 @@ from learning.representations import (
 
 MOST_STEPS = 10_000
 LARGEST_SIGMA = 4096.0
-"""Largest noise multiplier. The clipping norm is 2¹⁸ steps, and beyond 2³⁰ steps, sites have hardly any finer unit.
+"""Largest noise multiplier. The noise must stay within 2³⁰ steps (the clipping norm is 2¹⁸ steps), because sites need a
+finer unit.
 """
 
 BY_RULE = gettext_noop("Leave this empty to set the value automatically.")
