@@ -68,7 +68,7 @@ class FileChannel(filesystem.Channel):
 
 
 class FileTransport(filesystem.Transport):
-    """Kombu's transport with this channel."""
+    """Kombu's file-system transport, using :class:`FileChannel`."""
 
     Channel = FileChannel
 
@@ -78,7 +78,7 @@ class RedisTransport(redis.Transport):
 
     When kombu 5.7 loses the connection, it returns unacknowledged messages over a connection whose settings it has
     already dropped. This raises an AttributeError, which Celery does not recognise as a lost connection, so the worker
-    exits. When the error counts as a connection error, the worker reconnects, and Redis delivers the messages again.
+    exits. Treated as a connection error, it makes the worker reconnect, and Redis delivers the messages again.
     """
 
     connection_errors = (*redis.Transport.connection_errors, AttributeError)

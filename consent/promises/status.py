@@ -106,12 +106,12 @@ class LevelChange:
 
     @property
     def words(self) -> str:
-        """Return the change as a line of an email: right guesses about whether someone took part."""
+        """Return an email's line on the change in right guesses about whether someone took part."""
         return self._line(odds_words)
 
     @property
     def record_words(self) -> str:
-        """Return the change as a line of an email: right guesses about which of two sets of records is a person's."""
+        """Return an email's line on the change in right guesses about which of two sets of records is a person's."""
         return self._line(record_odds_words)
 
     def _line(self, odds: Callable[[Option], str]) -> str:

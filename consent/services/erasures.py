@@ -104,7 +104,7 @@ def withdrawn_records_erase(study: Study, holders: Collection[int], *, keep: boo
 
 
 def holders_waiting(study: Study) -> set[int]:
-    """Return the ids of holders who requested erasure, still do not take part, and whose records are not yet erased.
+    """Return the ids of holders who requested erasure, have not taken part since, and are waiting for it.
 
     This excludes holders who took part again before the erasure and then asked to keep their records when they withdrew
     again.

@@ -82,7 +82,7 @@ def owners_register(*, study: Study, pseudonyms: Sequence[str], progress: Progre
 
 
 def _register(study: Study, pseudonyms: Sequence[str], *, is_empty: bool = False) -> dict[str, int]:
-    """Register a holder for every new pseudonym; ``is_empty`` means that no holder exists under another spelling."""
+    """Register a holder for every new pseudonym, and return all ids by pseudonym; ``is_empty`` if all are new."""
     known = {} if is_empty else holders_by_pseudonym(study, pseudonyms)
     names = [name for name in pseudonyms if name not in known]
     if faults := [fault for name in names if (fault := spelling_fault(name))]:

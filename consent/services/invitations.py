@@ -240,10 +240,10 @@ def invitation_revoke(*, invitation: Invitation, acting_user: AbstractBaseUser) 
 def letter_returned(*, holder: DataHolder, acting_user: AbstractBaseUser) -> None:
     """Record that the letter with a holder's valid link came back as undeliverable. Repeating this has no effect.
 
-    The letter no longer counts as sent, so it is due again; the new letter has a new link, which replaces this link.
+    The letter is due again, and the new letter will have a new link that replaces this one.
 
     Raises:
-        ValidationError: The holder has no valid link, or has opened it, so that the letter arrived.
+        ValidationError: The holder has no valid link, or has already opened it.
     """
     study_lock(holder.study_id)
     invitation = Invitation.objects.filter(holder=holder, revoked_at=None).first()

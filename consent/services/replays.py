@@ -150,10 +150,10 @@ def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
 
 
 def _consents_end(unknown: Iterable[ConsentEvent]) -> None:
-    """End consents of holders who later gave another consent, which cannot be recorded.
+    """End the current consents of holders who later gave a consent that is lost and cannot be recorded.
 
-    The later consent may have been for stronger protection. The consent in the database is recorded as valid until that
-    time, and the person who answers is asked again, like everyone whose consent has ended.
+    The lost consent may have been for stronger protection. The consent in the database is recorded as valid until the
+    time of the lost one, and the person who answers is asked again, like everyone whose consent has ended.
     """
     for given in unknown:
         current, promise = consent_current(given.holder), promise_last(given.holder)

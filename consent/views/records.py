@@ -240,7 +240,7 @@ def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
 
 
 def _answers(row: CheckAnswers) -> dict[str, Any]:
-    """Return whether the holder's first answers were right, for as long as this is stored."""
+    """Return which of the holder's first answers were right, for answers that are still stored."""
     answers = {key: bool(row.right >> place & 1) for place, key in enumerate(KEYS) if row.answered >> place & 1}
     return {"form_version": row.form.version, "first_answer_right": answers, "counted": row.counted}
 

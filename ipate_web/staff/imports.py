@@ -164,7 +164,7 @@ class UploadForm(forms.Form):
 
 
 def next_upload(study: Study) -> UploadForm:
-    """Return the form for a study's next file: a missing kind, with the schema of the last public or test dataset."""
+    """Return the form for a study's next file, with a kind that is missing and the latest public schema preselected."""
     have = set(study.datasets.filter(removed_at=None).values_list("kind", flat=True))
     order = (Dataset.Kind.PUBLIC, Dataset.Kind.TEST, Dataset.Kind.PRIVATE)
     kind = next((each for each in order if each not in have), Dataset.Kind.PUBLIC)
@@ -385,7 +385,7 @@ class SchemaForms:
 
     @property
     def pages(self) -> list[tuple[int, int, int]]:
-        """First position on each page of columns, with the numbers of its first and last column; empty for one page."""
+        """Pages of columns: position, number of the first column, number of the last; empty if one page suffices."""
         starts = range(0, self.count, AT_ONCE) if self.count > AT_ONCE else ()
         return [(start, start + 1, min(start + AT_ONCE, self.count)) for start in starts]
 

@@ -205,7 +205,7 @@ class AppointmentForm(forms.Form):
 
 class _Appointments(forms.BaseFormSet):
     def clean(self) -> None:
-        """Refuse a row with neither an account nor all data for a new one, or with a new name that is taken."""
+        """Refuse a row whose account does not exist and cannot be created: data are missing or the name is taken."""
         made: set[str] = set()
         for form in self.forms:
             name = form.cleaned_data.get("username") if form.is_valid() and form.has_changed() else None

@@ -160,7 +160,7 @@ def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
 
 
 def weaker_promises(study: Study, proposed: EpsilonPolicy | None) -> dict[str, Any] | None:
-    """Return whether a policy would ask people to accept a weaker promise, and how many people, from public numbers."""
+    """Return whether a policy would ask people to accept a weaker promise, and the public number of these people."""
     if proposed is None:
         return None
     asks = any(each.epsilon < proposed.epsilon(each.level) for each in selectors.promises_possible(study))
