@@ -191,7 +191,7 @@ def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) 
 
     A superuser who works in the study may give roles without a second person, but not take any away, as long as all
     people who could confirm the change got their account or role from this superuser. So the superuser can appoint an
-    operator and leave. Editing, closing or demoting an account does not exclude its owner from these people.
+    operator and leave. People whose accounts the superuser has edited, closed or demoted are still required to confirm.
     """
     if user is None or study.rehearsal:
         return True

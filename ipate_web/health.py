@@ -6,7 +6,7 @@
 No metric is about a holder or a single run. Metrics are sums across the installation, durations in classes too wide to
 reveal the size of a batch, and public bounds on what studies' privacy groups have used. No metric changes with one
 person's decision, although decisions cause emails and tasks: emails to holders are left out, waiting tasks are counted
-in hundreds, and silences are measured in minutes.
+in hundreds, and times since the last contact are in minutes.
 
 The number of page views by holders or data stewards depends on a study's people, because one more request may mean one
 more withdrawal. Such requests are counted only if the site failed, and response sizes are not recorded.

@@ -49,7 +49,7 @@ def static_files_collect() -> None:
 
 
 def free_port(wish: int) -> int:
-    """Return the first free port, starting with ``wanted``."""
+    """Return the first free port, starting with ``wish``."""
     for port in range(wish, wish + 100):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:

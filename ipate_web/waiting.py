@@ -41,7 +41,7 @@ from consent.services.letters import letters_waiting
 from consent.wording.facts import TRANSLATED_FACTS, texts_missing
 from training.models import Dataset, Run, StudentModel
 
-#: Duration of a run's silence after which someone is asked to check whether a worker is running.
+#: Time without a heartbeat from a run after which someone is asked to check whether a worker is running.
 PATIENCE = timedelta(minutes=2)
 
 

@@ -35,7 +35,7 @@ from training.watch import OVERDUE, all_watches, budgets_watch
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two checks; Beat counts as silent after three missed checks.
+#: Seconds between two checks; after three missed checks, Beat is considered down.
 INTERVAL = 300.0
 SILENCE = timedelta(minutes=15)
 #: Free space below which a disk is nearly full, and remaining lifetime below which a certificate should be renewed.
@@ -197,7 +197,7 @@ def _found() -> dict[str, list[str | Promise]]:
 
 
 def backup_last() -> datetime | None:
-    """Return the time of the last successful backup, or None if this database knows of none."""
+    """Return the time of the last successful backup, or None if this database has no record of one."""
     return BackupRecord.objects.order_by("-made_at").values_list("made_at", flat=True).first()
 
 

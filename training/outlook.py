@@ -79,8 +79,7 @@ class Outlook(Stored):
         Forecast | None,
         Field(
             description="Expected quality of the model or, if there is none, of the labels or table; null if there is "
-            "no forecast. The interval contains the later measurement with 95 % probability, and `majority` is the "
-            "baseline."
+            "no forecast. Its interval is a 95 % prediction interval, and `majority` is the baseline."
         ),
     ]
     costs: Annotated[

@@ -1,7 +1,7 @@
 """Models of the consent app, ordered so that each refers only to earlier models."""
 
-# ruff: noqa: I001 Not in alphabetical order, because Django registers the tables in this order, in which pages and
-# verify_ledger list the chains. A module imports only from the modules above it.
+# ruff: noqa: I001 Django registers the tables in this order, so pages and verify_ledger list the chains in this order.
+# A module imports only from the modules above it.
 from consent.models.recorded import Recorded, recorded_models
 from consent.models.studies import AfterWithdrawal, Afterwards, LawfulBasis, Study, study_lock
 from consent.models.chains import (

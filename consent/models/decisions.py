@@ -32,7 +32,7 @@ class CheckAnswers(models.Model):
     """Record of whether a holder's first answer to each check question of one version of the form was right.
 
     There are two bits per question, in the order of :data:`consent.promises.questions.KEYS`. The bits are cleared after
-    they have been counted; ``counted`` then shows that nothing else is kept about this person.
+    they have been counted; ``counted`` is then true, and nothing else is kept about this person.
     """
 
     holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, related_name="+")

@@ -102,7 +102,7 @@ class Membership(models.Model):
 
 
 class RoleChange(StudyChained):
-    """Log entry about a role in a study that was given to someone, taken from them, or proposed to be.
+    """Log entry about a role in a study: a role was given or taken away, or either was proposed.
 
     A proposal is pending as long as it is the last row about this person and role.
     """

@@ -249,7 +249,7 @@ class Lapses:
 def _not_theirs(answers: Answering, answered_by: str) -> Lapse | None:
     """Return why a consent given by ``answered_by`` was invalid while ``answers`` was recorded (None if it was valid).
 
-    Until it is corrected, a restored backup accepts consents from the person whom it records as answering.
+    Until a restored backup is corrected, it accepts consents from the person whom it records as answering.
     """
     if not answers.consents:
         return Lapse.DEATH if answers.kind == _KIND.DIED else Lapse.INCAPACITY

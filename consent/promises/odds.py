@@ -14,7 +14,7 @@ from consent.models import Level
 #: Right guesses in 100 by chance.
 CHANCE = 50
 
-#: Maximum number of right guesses in 100 with which a level may have its name: odds of at most 3:2, 2:1 and 3:1.
+#: Maximum number of right guesses in 100 for which a level's name is appropriate: odds of 3:2, 2:1 and 3:1.
 MOST_RIGHT_GUESSES = {Level.HIGH: 60, Level.AVERAGE: 66, Level.LOW: 75}
 
 

@@ -166,7 +166,7 @@ def accounts_review(*, acting_user: User) -> int:
 
 
 def account_faults() -> Iterator[str]:
-    """Describe accounts with permissions that were never recorded as granted, or without some that were."""
+    """Describe accounts whose permissions differ from those recorded, and records that contradict each other."""
     recorded: dict[int, dict[str, bool]] = {}
     kinds = {given: (name, True) for name, (given, _taken, _usual) in _STANDING.items()}
     kinds |= {taken: (name, False) for name, (_given, taken, _usual) in _STANDING.items()}

@@ -96,7 +96,7 @@ def groups_of(code: str) -> int:
 
 
 def code_hashes(code: str) -> list[str]:
-    """Return the hashes under which the database may store a code in any spelling, beginning with that of new codes.
+    """Return the hashes under which a code may be stored, however it is spelled; the hash for new codes comes first.
 
     >>> code_hashes("ABCDE fgh1j") == code_hashes("abcde-fghlj")
     True

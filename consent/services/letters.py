@@ -227,7 +227,7 @@ def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> Query
 
 
 def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:
-    """Return due letters of one kind that were never printed (with ``again``, all of them), oldest cause first.
+    """Return due letters of one kind that were never printed (with ``again``, all of them), oldest first.
 
     No letters are due if the study is closed. None are due to people whose records were erased, because their names are
     unknown.

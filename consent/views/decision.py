@@ -349,7 +349,7 @@ def events_of(holder: DataHolder) -> list[ConsentEvent]:
 
 
 def option_in_force(event: ConsentEvent) -> Option:
-    """Return the answer that ``event`` granted, with its current ε."""
+    """Return the option that the holder chose in ``event``, with its current ε."""
     assert event.policy_id is not None  # The database ensures this, because the event grants a level.
     rule = selectors.EpsilonRule(event.study, timezone.now())
     epsilon = rule.epsilon(event.policy_id, event.level, event.recorded_at)

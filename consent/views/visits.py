@@ -104,7 +104,7 @@ def withdrawal_keep(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | None:
-    """Return the decision form's data that the holder sent but did not confirm, now or when postponing, or None."""
+    """Return the data that the holder last entered in the decision form but did not confirm; None without any."""
     answer = request.session.get(_ANSWER)
     return answer["data"] if answer and answer["holder"] == holder.pk else answer_draft_of(holder)
 

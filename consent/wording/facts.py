@@ -112,7 +112,7 @@ def contact_text(study: Study) -> str:
 
 
 def texts_missing(study: Study) -> dict[str, list[str]]:
-    """Return fields, by other language of the study, that have a text in the first language but not in this one."""
+    """Return, for each other language of the study, the fields whose text exists only in the first language."""
     missing = {}
     for language in study.languages:
         if language != settings.LANGUAGE_CODE and not is_variant(language):
@@ -237,7 +237,7 @@ def changed_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 
 
 def contradictions(texts: Mapping[str, str], study: Study) -> Iterator[str]:
-    """Yield words in a form's texts about a processor, although the facts say that no one else sees raw records."""
+    """Yield mentions of a processor in a form's texts if the facts say that no one else sees raw records."""
     if study.recipients:
         return
     for text in texts.values():

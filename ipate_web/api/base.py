@@ -73,7 +73,7 @@ class ApiView(APIView):
         retirement: When its operations were deprecated and will be removed; None if they are not deprecated.
         scope: Scope that a token needs to change something.
         reading_scope: Scope that a token needs to read.
-        query: Validated query parameters, once the user is known; unknown and malformed ones are refused.
+        query: Validated query parameters, read after authentication; unknown and malformed ones are refused.
     """
 
     query_class: ClassVar[type[serializers.Serializer] | None] = None
@@ -319,7 +319,7 @@ class RootSerializer(serializers.Serializer):
 
 
 class Root(ApiView):
-    """Entry to the API."""
+    """Entry point of the API."""
 
     @operation("Root", "root", RootSerializer, operation_id="root")
     def get(self, request: Request) -> Response:

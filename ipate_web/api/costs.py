@@ -48,8 +48,8 @@ class RunCosts(ApiView):
     def get(self, request: Request, pk: UUID) -> Response:
         """Return each group's charge: either the same for all members, or the largest charge to any member.
 
-        Only releases cause charges, so a rehearsal has none. If every holder is asked, a group consists of the holders
-        who were given the same promise.
+        Rehearsals charge no one. If every holder is asked, a group consists of the holders who were given the same
+        promise.
         """
         run = visible_run(request.user, pk)
         return Response(CostsSerializer({"groups": run_groups(run), "history": run_cost_history(run)}).data)
@@ -68,7 +68,7 @@ class BudgetUseSerializer(serializers.Serializer):
 
 
 class GroupBudgetSerializer(serializers.Serializer):
-    """Budget of everyone with the same promise. Use is the largest charge to an account whose level has not changed."""
+    """Budget of everyone with the same promise: the largest amount used by any account whose level never changed."""
 
     level = serializers.ChoiceField(Level.choices)
     policy = serializers.IntegerField(help_text="Version of the newest ε policy that makes this promise.")

@@ -23,7 +23,7 @@ JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", d
 
 
 _TYPED = {"RunProposal": "Proposal", "PlanRequest": "PlanRequest", "RunDetail": "Run", "JointProposal": "JointProposal"}
-"""Components with ``method`` and ``choices``. The name of a typed one is the method's name with this suffix."""
+"""Components with ``method`` and ``choices``: the suffix that each method's own component has after its name."""
 
 
 def choices_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:

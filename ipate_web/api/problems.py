@@ -394,7 +394,7 @@ DESCRIPTIONS = {
     HTTPStatus.TOO_MANY_REQUESTS: "You have sent too many requests. Wait for the number of seconds in “Retry-After”.",
 }
 CONFLICT = {HTTPStatus.CONFLICT.value: OpenApiResponse(description=DESCRIPTIONS[HTTPStatus.CONFLICT])}
-"""Response of operations that the state of a study or run may not allow."""
+"""Response of operations that may conflict with the state of a study or run."""
 UNPROCESSABLE = {
     HTTPStatus.UNPROCESSABLE_ENTITY.value: OpenApiResponse(description=DESCRIPTIONS[HTTPStatus.UNPROCESSABLE_ENTITY])
 }

@@ -374,7 +374,7 @@ def _form_field(choice: Choice, *, rehearsal: bool) -> forms.Field:
 
 
 class NeighboursFields(MethodFields):
-    """See :class:`MethodFields`."""
+    """Fields of the method in which every holder votes."""
 
     name = Run.Method.NEIGHBOURS.value
     help = gettext_lazy(
@@ -389,7 +389,7 @@ class NeighboursFields(MethodFields):
 
 
 class PateFields(MethodFields):
-    """See :class:`MethodFields`."""
+    """Fields of the method in which teachers vote."""
 
     name = Run.Method.PATE.value
     help = gettext_lazy(
@@ -447,7 +447,7 @@ class PateFields(MethodFields):
 
 
 class SgdFields(MethodFields):
-    """See :class:`MethodFields`."""
+    """Fields of the method that takes private gradient steps."""
 
     name = Run.Method.SGD.value
     help = gettext_lazy(
@@ -476,7 +476,7 @@ class SgdFields(MethodFields):
 
 
 class CountsFields(MethodFields):
-    """See :class:`MethodFields`."""
+    """Fields of the method that counts people."""
 
     name = Run.Method.COUNTS.value
     help = gettext_lazy(
@@ -488,7 +488,7 @@ class CountsFields(MethodFields):
 
 
 class SynthesisFields(MethodFields):
-    """See :class:`MethodFields`."""
+    """Fields of the method that draws synthetic rows."""
 
     name = Run.Method.SYNTHESIS.value
     help = gettext_lazy(

@@ -35,7 +35,7 @@ from ipate_web.staff.people import person_page
 
 
 class PaperFormForm(forms.Form):
-    """Form to create a paper form: its text, the person for it, and a deadline for the answer."""
+    """Form to create a paper form: its text, the person it is for, and a deadline for the answer."""
 
     text = forms.ChoiceField(
         label=gettext_lazy("Language and kind of text"),

@@ -280,7 +280,7 @@ class CountsPlan(Stored):
         ),
     ]
     people: Annotated[float, Field(description="Number of people, according to the head counts.")]
-    weight: Annotated[float, Field(description="Sum of these people's weights.")]
+    weight: Annotated[float, Field(description="Sum of the weights of all people.")]
     cells: Annotated[int, NOT_IN_API]
     weight_variance: Annotated[float, NOT_IN_API] = 0.0
     scale_error: Annotated[float, NOT_IN_API] = 0.0

@@ -187,7 +187,7 @@ class Cell:
 
     ``count`` is noisy and may be negative. The true number lies between ``least`` and ``most`` with a probability of at
     least 95 %, however levels are distributed among cells, and between ``low`` and ``high`` with a probability of 95 %
-    if they are randomly distributed. ``weighted`` is the noisy sum of these people's weights.
+    if they are randomly distributed. ``weighted`` is the noisy sum of the weights of the people in the cell.
     """
 
     values: tuple[str, ...]
