@@ -6,9 +6,9 @@ study.
 
 People cannot approve their own proposals, not even through another account that they control. The creator of an account
 enters the address that receives the password link, and a superuser can set the account's password and address. Two
-accounts therefore count as one person if one of them was created or changed by the other, or got its role in the study
-only through the other. The records of accounts and roles show this. A role that a second person confirmed does not
-depend on the person who assigned it.
+accounts are therefore treated as one person if one of them was created or changed by the other, or got its role in the
+study only through the other, according to the records of accounts and roles. A role that a second person confirmed does
+not depend on the person who assigned it.
 
 Deciders (operators, the ethics committee, researchers) see only releases and acts of staff, and nothing that depends
 exactly on one person's acts (condition 1 of the guarantee). Exact numbers of people, and lists that name them, are for

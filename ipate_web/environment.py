@@ -1,6 +1,6 @@
 """Typed settings from environment variables, with an error message for values of the wrong type.
 
-An empty variable counts as unset. Error messages never repeat a value, because it may be secret.
+An empty variable is treated as unset. Error messages never repeat a value, because it may be secret.
 """
 
 import json

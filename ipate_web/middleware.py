@@ -43,7 +43,7 @@ class TooManyTriesMiddleware(MiddlewareMixin):
     """Middleware that answers ``TooManyTriesError`` from any view, even the admin's, with 429 and the time to wait."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Return the page; None for any other exception."""
+        """Return the error page with the time to wait; None for any other exception."""
         if not isinstance(exception, TooManyTriesError):
             return None
         seconds = max(1, math.ceil((exception.until - timezone.now()).total_seconds()))

@@ -138,7 +138,7 @@ def watch(*_: object, **__: object) -> None:
         logger.error("Problems found: %s.", ", ".join(sorted(wrong)))
         _mail(sorted(wrong), now)
     else:
-        # If the problem comes back, it counts as new.
+        # If the problem comes back, it is reported as new.
         Pulse.objects.filter(name="alarm mail").update(note="")
 
 

@@ -39,7 +39,7 @@ class Checkpoint(AppendOnly):
 
     @property
     def content(self) -> dict[str, Any]:
-        """Content of the entry."""
+        """Checkpoint's content, parsed from ``entry``."""
         return json.loads(self.entry)
 
 

@@ -208,7 +208,7 @@ def correction_check(before: Mapping[str, str], after: Mapping[str, str]) -> Non
     """Check that a correction is small: same languages, few words, and the same numbers, addresses and negations.
 
     Raises:
-        ValidationError: the changes are not that small.
+        ValidationError: the changes are too large for a correction.
     """
     if set(before) != set(after):
         raise ValidationError(_("A correction cannot add or remove a language. Propose this as a new version."))
@@ -237,7 +237,7 @@ def _words(text: str) -> list[str]:
 
 
 def _words_changed(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
-    """Return removed and added words. A moved word counts as both, because a different order can change the meaning."""
+    """Return removed and added words. A moved word is both, because a different order can change the meaning."""
     out: list[str] = []
     put: list[str] = []
     for tag, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():

@@ -142,7 +142,7 @@ def erasures_waiting(studies: Collection[Study]) -> list[ErasuresWaiting]:
 
 
 def holders_granting(study: Study, holders: Collection[int]) -> set[int]:
-    """Return those of the given holders whose last decision was to take part."""
+    """Return the given holders whose last decision was to take part."""
     ids, granting = list(holders), set()
     for start in range(0, len(ids), _AT_ONCE):
         events = ConsentEvent.objects.filter(study=study, holder__in=ids[start : start + _AT_ONCE]).order_by()

@@ -270,7 +270,7 @@ def try_check(*, address: str) -> None:
 
 
 def try_begin(*, address: str) -> Attempt:
-    """Record an attempt from this network address; it counts as failed until it is deleted.
+    """Record an attempt from this network address; it is treated as failed until it is deleted.
 
     Raises:
         TooManyTriesError: too many attempts failed.

@@ -114,7 +114,7 @@ def _circumstances_apply(records: Iterable[Circumstance]) -> None:
     """Append circumstances, then append again what has been recorded about their holders since the restore.
 
     The lost circumstances show who answered when a decision was made, even if a newer circumstance is in force. A
-    circumstance that only records that a date was reached does not count as newer, because a lost circumstance may have
+    circumstance that only records that a date was reached is not considered newer, because a lost circumstance may have
     set another date.
     """
     lost: dict[int, list[Circumstance]] = defaultdict(list)

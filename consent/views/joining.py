@@ -118,7 +118,7 @@ def open_link(request: HttpRequest, code: str) -> HttpResponse:
 def join(request: HttpRequest) -> HttpResponse:
     """Ask for the code of an invitation, typed from paper. A wrong code stays in the field so that it can be corrected.
 
-    A mistyped code counts as a failed attempt like any other.
+    A mistyped code is a failed attempt like any other.
     """
     form = InvitationCodeForm(request.POST or None)
     if request.method != "POST":
@@ -225,7 +225,7 @@ def contact_way(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Request a single reminder to decide, or discard the ticked answer. Neither counts as a decision."""
+    """Request a single reminder to decide, or discard the ticked answer. Neither is a decision."""
     if holder.study.is_closed:
         return redirect("consent:choice", holder.study.slug)
     if "forget" in request.POST:

@@ -228,7 +228,7 @@ def together(alliance: Mapping[str, Any]) -> str:
 
 
 def changed_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return names of facts that differ. A text in a newly added language does not count as a difference."""
+    """Return names of facts that differ. A text in a newly added language is not a difference."""
     changed = [name for name in FACTS if before.get(name) != after.get(name)]
     translations = after.get("translations", {})
     for language, texts in before.get("translations", {}).items():

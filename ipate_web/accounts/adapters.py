@@ -89,7 +89,7 @@ class AccountAdapter(DefaultAccountAdapter):
         extra_tags: str = "",
         message: str | None = None,
     ) -> None:
-        """Show a message in the site's wording, if it has one."""
+        """Show a message in the site's wording, if there is one."""
         name = (message_template or "").rpartition("/")[2].removesuffix(".txt")
         if name == "password_changed" and not request.user.is_authenticated:
             return  # After a link in an email, which may open the first visit, the next page explains what to do.
@@ -290,7 +290,7 @@ _OPEN = ("account_", "mfa_", "set_language", "healthz", "readyz", "metrics", "le
 NEEDED = "Set up a second factor on the site first."
 #: Session key for the time of a staff member's last request, in seconds since 1970.
 _LAST = "last_request"
-#: Requests within this many seconds count as one, so that the session is not written at every request.
+#: Requests within this many seconds are recorded as one, so that the session is not written at every request.
 _PRECISION = 60
 
 

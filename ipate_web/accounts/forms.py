@@ -49,7 +49,7 @@ STAFF_WISHES = ("approvals", "ends", "shares")
 
 
 def code_try(user: AbstractBaseUser) -> Attempt:
-    """Record an attempt to enter a one-time code of ``user``; the attempt counts as wrong until it is deleted.
+    """Record an attempt to enter a one-time code of ``user``; the attempt is treated as wrong until it is deleted.
 
     Raises:
         TooManyTriesError: too many attempts were wrong; this one is not checked.

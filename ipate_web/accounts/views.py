@@ -87,7 +87,7 @@ def confirm_email(request: HttpRequest, key: str) -> HttpResponseBase:
 def _provider_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """Decorator for views that query the identity provider. It shows a page if the provider does not respond.
 
-    Such failures do not count as errors of the site.
+    Such failures are not recorded as errors of the site.
     """
 
     @never_cache

@@ -63,7 +63,7 @@ def _declared(kind: type) -> list[tuple[str, FieldInfo, bool]]:
 
 
 def _field(about: FieldInfo, is_blank: bool) -> serializers.Field:
-    """Return the serializer's field."""
+    """Return a serializer field for a field of a dataclass."""
     options: dict[str, Any] = {} if about.description is None else {"help_text": about.description}
     options |= {"required": False} if MAY_BE_MISSING in about.metadata else {}
     options |= {"allow_blank": True} if is_blank else {}

@@ -129,7 +129,7 @@ def register(request: HttpRequest, alliance: Alliance) -> HttpResponse:
 @_of_alliance("POST")
 @_signed
 def exchange(request: HttpRequest, site: AllianceSite) -> HttpResponse:
-    """Exchange all small data in both directions."""
+    """Store the site's message, and respond with the hub's news for the site."""
     return JsonResponse(exchange_answer(site, json_of(request.body)))
 
 

@@ -1,7 +1,7 @@
 """Compare the decisions (CSV or JSON) and representatives (JSON) in an exported file with the records.
 
 Also check the chains of the records, and that no promise was weakened without the person's agreement. The exit status
-is 1 if anything differs. Records made after the export do not count as differences.
+is 1 if anything differs. Records made after the export are not differences.
 """
 
 import csv

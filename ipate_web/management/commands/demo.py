@@ -1,4 +1,4 @@
-"""Run the site with a demo study: import real data, record everyone's consent, run, and train students.
+"""Run the site with a demo study: import real data, record everyone's consent, start runs, and train students.
 
 You can stop it at any time. Call it again to continue.
 """
@@ -203,7 +203,7 @@ def _percent(share: float | None) -> str:
 
 
 def _gain(accuracy: float | None, baseline: float | None) -> str:
-    """Return the difference in percentage points."""
+    """Return the difference between accuracy and baseline in percentage points."""
     return "–" if accuracy is None or baseline is None else f"{100 * (accuracy - baseline):+.1f}"
 
 

@@ -3,7 +3,7 @@
 The database, files and journal of this installation stay as they are, because a new process restores into a separate
 folder under IPATE_VAR_DIR, with a copy of the journal. On PostgreSQL, name an empty database with --database. The exit
 status is 1 if the backup cannot be restored or is incomplete. Studies that would be locked because of decisions or
-releases since the backup do not count as a failure.
+releases since the backup are not a failure.
 """
 
 import json
