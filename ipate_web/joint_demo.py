@@ -44,7 +44,7 @@ class Installation:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables for the installation's processes, instead of those of the calling process."""
+        """Environment variables for the installation's processes, overriding those of the calling process."""
         return {
             "IPATE_VAR_DIR": str(self.folder),
             "IPATE_SITE_URL": self.address,
