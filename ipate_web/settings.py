@@ -287,11 +287,11 @@ HEARTBEAT_TIMEOUT = env.read("IPATE_HEARTBEAT_TIMEOUT", env.POSITIVE, default=30
 #: Interval at which the sweep looks for dead work, in seconds.
 SWEEP_INTERVAL = env.read("IPATE_SWEEP_INTERVAL", env.POSITIVE, default=10.0)
 #: Seconds between a site's requests for news from its hub; seconds for which a worker keeps asking during a run before
-#: it does other work; and seconds of a site's silence after which a question ends.
+#: it does other work; and seconds without contact with a site after which a question ends.
 SITES_INTERVAL = env.read("IPATE_SITES_INTERVAL", env.POSITIVE, default=60.0)
 SITES_WAIT = env.read("IPATE_SITES_WAIT", env.POSITIVE, default=10.0)
 SITES_PATIENCE = env.read("IPATE_SITES_PATIENCE", env.POSITIVE, default=900.0)
-#: Seconds of silence of a site, or of the hub, after which the other side's operators are notified.
+#: Seconds without contact between a site and the hub after which the operators of both are notified.
 SITES_SILENCE = env.read("IPATE_SITES_SILENCE", env.POSITIVE, default=300.0)
 CELERY_BEAT_SCHEDULE = {
     name: {
@@ -568,6 +568,7 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "ipate_web.api.parts.choices_in_schema",
+        "ipate_web.api.schema.choices_in_words",
         "ipate_web.api.problems.problems_in_schema",
         "ipate_web.api.schema.examples_in_schema",
     ],

@@ -467,7 +467,7 @@ class ModelPredict(VersionView):
             ),
             OpenApiExample("A black image of 8 × 8 pixels", value={"rows": [[[0.0] * 8] * 8]}, request_only=True),
             OpenApiExample(
-                "Their predictions",
+                "Predictions for the two rows",
                 value={
                     "classes": ["no", "yes"],
                     "predictions": ["no", "yes"],

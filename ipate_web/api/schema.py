@@ -1,6 +1,7 @@
 """OpenAPI document with examples, rendered once per process, language and format because this takes seconds."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,7 +44,7 @@ _RUN = "7d0f9c1e-2f4b-4c59-9d52-3c1f7a1f2b10"
 _DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _VALUES: dict[str, Any] = {
     **{"slug": "digits", "study": "digits", "username": "ben", "created_by": "ada", "name": "HIGH", "label": "seven"},
-    **{"title": "Every holder votes", "purpose": "As many labels as these choices of protection allow."},
+    **{"title": "Every holder votes", "purpose": "Label as many digits as the budgets allow."},
     **{"controller": "City Hospital", "contact": "privacy@hospital.example", "delta": 1e-5, "epsilon": 1.0},
     **{"detail": "Correct the errors listed in “errors” and send the request again.", "message": "Give a number."},
     **{"digest": _DIGEST, "sha256": _DIGEST, "model": _RUN, "id": 1, "run": _RUN, "share": 0.25, "accuracy": 0.91},
@@ -63,6 +64,21 @@ _FORMATS: dict[str, Any] = {
     "binary": "(content of the file)",
 }
 _DEPTH = 6
+
+
+def choices_in_words(result: Any, **_: Any) -> Any:
+    """Remove lists of choices from descriptions if they only repeat the values."""
+    children = result.values() if isinstance(result, dict) else result if isinstance(result, list) else ()
+    for child in children:
+        choices_in_words(child)
+    if isinstance(result, dict) and isinstance(result.get("description"), str):
+        lines = result["description"].split("\n")
+        choices = [line for line in lines if line.startswith("* `")]
+        if choices and all(re.fullmatch(r"\* `(.*)` - \1", line) for line in choices):
+            result["description"] = "\n".join(line for line in lines if line not in choices).strip()
+            if not result["description"]:
+                del result["description"]
+    return result
 
 
 def examples_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
