@@ -1,8 +1,8 @@
 """Measures of class probabilities on test points, each with a 95 % interval, independent of models and of Django.
 
-For more than two classes, areas and average precisions are one-versus-rest means over the classes that have points. For
-two classes, they refer to the second class. Probabilities are not clipped, so a true class of probability 0 has
-infinite loss.
+For more than two classes, areas under the ROC curve and average precisions are one-versus-rest means over the classes
+that have points. For two classes, they refer to the second class. Probabilities are not clipped, so a true class of
+probability 0 has infinite loss.
 """
 
 from __future__ import annotations

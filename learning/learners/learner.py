@@ -92,7 +92,7 @@ class Parametrised(ABC):
     Attributes:
         name: Key in the registry, in the database and in the API.
         label: Name on pages, in English, marked for translation.
-        help: What it is used for, in one sentence, marked for translation; may be empty.
+        help: Purpose in one sentence, marked for translation; may be empty.
         model_format: Format of a stored model, and suffix of its file.
     """
 

@@ -26,7 +26,7 @@ _BATCH = 4096
 
 @dataclass(frozen=True)
 class Representation(ABC):
-    """Description of points by coordinates. Subclasses are frozen dataclasses of `learners.learner.parameter` fields.
+    """Method that represents points by coordinates. Subclasses are frozen dataclasses with fields made by `parameter`.
 
     Attributes:
         name: Name in stored runs.

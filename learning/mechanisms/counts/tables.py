@@ -186,8 +186,8 @@ class Cell:
     """Cell of a table: its ``values``, one per column, and the number of people in it.
 
     ``count`` is noisy and may be negative. The true number lies between ``least`` and ``most`` with a probability of at
-    least 95 %, however levels are distributed among cells, and between ``low`` and ``high`` with a probability of 95 %
-    if they are randomly distributed. ``weighted`` is the noisy sum of the weights of the people in the cell.
+    least 95 %, however levels are distributed among cells. If they are randomly distributed, it lies between ``low``
+    and ``high`` with a probability of 95 %. ``weighted`` is the noisy sum of the weights of the people in the cell.
     """
 
     values: tuple[str, ...]

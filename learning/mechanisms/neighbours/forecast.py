@@ -192,10 +192,10 @@ def propose(
     For each of `SHARES`, σ is the smallest noise for which the accounts allow nearly all requested votes. An even
     smaller σ, at which accounts allow only part of the votes, is chosen if the right class leads more often with it: if
     caps are unequal, people with larger caps then vote more often. With a labelled sample, the rule chooses the radius
-    share with the largest expected label accuracy. Without a sample, it chooses the smallest radius share at which the
-    right class leads after noise in 95 of 100 queries, at the middle of the assumed purity range, because near
-    neighbours are purer than far ones. If there is no such radius share, it chooses the radius share at which the right
-    class leads most often.
+    share with the largest expected label accuracy. Without a sample, it assumes the middle of the purity range and
+    chooses the smallest radius share at which the right class leads after noise in 95 of 100 queries, because near
+    neighbours are purer than far ones. If there is no such radius share, it chooses the one at which the right class
+    leads most often.
 
     Args:
         queries: `(Q, d)` coordinates, one query for each requested label.

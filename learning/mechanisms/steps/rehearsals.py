@@ -126,10 +126,10 @@ def forecast_steps(
 
 
 def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target: Target) -> Forecast | None:
-    """Forecast the measure that decides whether a target's model is published, for people like the points.
+    """Forecast the measure that decides whether a target's model is published, for people who resemble the points.
 
-    The model is adjusted in the planned way. The interval is the measure's interval on the test points, widened by the
-    possible effect of the choice of stand-ins.
+    The model is adjusted in the planned way. The interval is the measure's interval on the test points, widened to
+    allow for the choice of stand-ins.
 
     Args:
         public: `(P, d)` coordinates of public points.
