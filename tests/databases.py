@@ -22,7 +22,7 @@ def database_url() -> str:
 class MigratedFile:
     """Copy of a migrated SQLite database, stored in ``folder`` for other processes and later tests of the same code.
 
-    The first process that needs it migrates its own and stores the copy; others wait for it.
+    The first process that needs it migrates its own database and stores a copy; others wait for the copy.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -30,7 +30,7 @@ class MigratedFile:
         self._copy = folder / f"{_code_digest()}.sqlite3"
 
     def fetch(self) -> bool:
-        """Copy it to the test's database. If there is none, others wait until :meth:`keep`."""
+        """Copy it to the test's database. If there is none yet, return False; others wait until :meth:`keep`."""
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         if not self._copy.exists():
             return False
@@ -49,7 +49,7 @@ class MigratedFile:
 
 
 class MigratedTemplate:
-    """The same on PostgreSQL: a template database on the same server, which Django copies for the test."""
+    """Migrated database on PostgreSQL: a template on the same server, which Django copies for the test."""
 
     def __init__(self, folder: Path) -> None:
         self._lock = (folder / "lock").open("w")
@@ -57,7 +57,7 @@ class MigratedTemplate:
         self._name = self._prefix + _code_digest()[:16]
 
     def fetch(self) -> bool:
-        """Set it as the template of the test's database. If there is none, others wait until :meth:`keep`."""
+        """Use it as the test's template. If there is none yet, return False; others wait until :meth:`keep`."""
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         if self._name not in self._present():
             return False

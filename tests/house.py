@@ -53,7 +53,7 @@ def importers(known: dict[str, Path]) -> dict[str, set[str]]:
 
 
 def small(known: dict[str, Path]) -> dict[str, str]:
-    """Return the modules with few lines and exactly one importer, which is their value."""
+    """Return each module with few lines and exactly one importer, with the name of that importer."""
     used = importers(known)
     return {
         name: next(iter(used[name]))

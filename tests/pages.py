@@ -70,7 +70,7 @@ def study_with_roles(**fields: Any) -> Study:
 
 @built_once
 def study_with_finished_run(**fields: Any) -> Study:
-    """Return the same with a run that has finished."""
+    """Return the study of :func:`study_with_roles` with a finished run."""
     study = study_with_roles()
     run_finish(run_start(study, **TABLE_RUN | fields))
     return study

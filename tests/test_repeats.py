@@ -310,7 +310,7 @@ def said(answer: HttpResponse) -> list[str]:
 
 
 def fault(rule: Repeat, first: HttpResponse, second: HttpResponse) -> str:
-    """Return what the second response should have been, if it is something else."""
+    """Return what is wrong with the second response; empty if it follows the rule."""
     if first.status_code >= 400:
         return f"nothing was done: {first.status_code} {said(first)}"
     same = first.status_code == second.status_code

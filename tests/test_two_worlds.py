@@ -322,7 +322,7 @@ class Seen(World):
             self.look(page)
 
     def look(self, *only: str) -> None:
-        """Record what decision-makers get: pages, responses, mails, messages to programs; or ``only`` some pages."""
+        """Record what decision-makers get: pages (or ``only`` these), responses, mails, messages to programs."""
         found: dict[str, Answer] = {}
         self.random = self._random()
         looked_at = [each for each in addresses_of(self._parts()) if each[0] in (only or set(TABLE) - set(LEFT_OUT))]
@@ -408,7 +408,7 @@ class Seen(World):
         return re.sub(rb'name="csrfmiddlewaretoken" value="\w+"|\bipate_[0-9a-f]+', b"(random)", content)
 
     def _random(self) -> dict[str, str]:
-        """Return names for values drawn at random before the look; an account's id has one only if it was drawn."""
+        """Return names for values that were drawn at random before the look, including ids of accounts."""
         found = {}
         for model in (Release, ShareRecord):
             for row in model.chain(self.study.pk):

@@ -162,7 +162,7 @@ def base_study(with_me: bool, levels: str, my_level: str, pictures: bool = False
 
 
 def _records(places: list[int], number: int) -> Rows:
-    """Return two records each; the one holder's equal public points with another class, which their teacher repeats."""
+    """Return two records each; the one holder has all public points, with classes that mislead their teacher."""
     public, others = table_rows(POINTS), table_rows(number)
     assert public.y is not None and others.y is not None
     x, y, owners = [], [], []
@@ -381,7 +381,7 @@ class World:
         assert most < 1_000, "messages keep increasing"
 
     def forget(self) -> None:
-        """Lose the broker's messages, in case their work was done without them."""
+        """Lose all messages at the broker, whose work may already have been done."""
         self.messages.clear()
 
     def crash_while_opening(self) -> None:
@@ -393,7 +393,7 @@ class World:
                 raise Crash
 
     def vote(self, run: Run | None = None) -> None:
-        """Vote on one batch; ``run`` may be as a worker read it long ago."""
+        """Vote on one batch; ``run`` may be an outdated copy."""
         run = run or self._run()
         if run is None or run.status != Run.Status.ASKING:
             return
@@ -549,7 +549,7 @@ def _asks(current: Round) -> str:
 
 
 def _but_digest(content: dict[str, Any]) -> dict[str, Any]:
-    """Remove digests, since cards and model files name the run, and files the time; compare the other contents."""
+    """Return a release without the digests of cards and model files, because these contain the run's id or the time."""
     others = {"card", "digest", "onnx"} if "learner" in content else {"card"}
     return {name: value for name, value in content.items() if name not in others}
 

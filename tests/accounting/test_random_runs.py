@@ -84,7 +84,7 @@ def cost(aggregator: dict[str, Any], moved: float, queries: int, labels: int) ->
 
 @dataclass
 class Poll:
-    """A run whose vote has begun: the weight of each member's teachers, and what may be spent by then."""
+    """A run whose vote has begun: the weight of each member's teachers, and each member's limit."""
 
     moved: dict[int, float]
     limits: dict[int, float]

@@ -92,7 +92,7 @@ class Site:
             main.get_by_role("button", name=name).or_(main.get_by_role("link", name=name)).first.click()
 
     def saved(self, name: str) -> tuple[str, Path]:
-        """Return name and path of the file that ``name`` downloads."""
+        """Press the button or link ``name``, and return the name and path of the file that it downloads."""
         with self.page.expect_download() as download:
             self.press(name)
         return download.value.suggested_filename, download.value.path()

@@ -140,7 +140,7 @@ def see_as_a_stranger(tour: Tour) -> None:
 
 
 def see_as_a_guest(tour: Tour, invited: IssuedInvitation, late: IssuedInvitation) -> None:
-    """Open the study by an invitation, and one to a study that was closed since."""
+    """Open the study through an invitation, and follow one to a study that has since been closed."""
     tour.begin()
     tour.site.open(reverse("open_link", args=[late.code]))
     tour.site.complaints.clear()  # Chromium reports the status itself.

@@ -87,7 +87,7 @@ class Naive:
         return None
 
     def weakens(self, holder: int, decision: tuple[datetime, str, int, float]) -> bool:
-        """Return whether a decision promises less than the last consent on the list did then, without a yes to that."""
+        """Return whether a decision promises less than the last consent did, without the person's yes to that."""
         at, level, _form, agreed = decision
         last = self.last(holder, at) if level else None
         return last is not None and agreed > last[1] and self.given_up.get((holder, at)) != last[1]

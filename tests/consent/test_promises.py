@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def high(study: Study, holder: DataHolder, give: Decide) -> DataHolder:
-    """Return somebody who was promised 56 at high protection, which now means 60 for new decisions."""
+    """Return somebody who was promised odds of 56 in 100 at high protection, which now means 60 for new decisions."""
     give(holder, "HIGH")
     factories.policy_approve(study, 2, 4, 8)
     return holder

@@ -150,7 +150,7 @@ def test_the_export_holds_all_decisions(browser: Client, study: Study, holder: D
 
 
 def levels_that_fit(between: ConsentEvent, after: ConsentEvent, before_hash: str, after_hash: str) -> Iterator[str]:
-    """Return the levels of ``between`` with which the chain leads from one hash to the other, if all else is known."""
+    """Yield the levels of ``between`` with which the chain leads from ``before_hash`` to ``after_hash``."""
     for level in Level.values:
         candidate = ConsentEvent.objects.get(pk=between.pk)
         candidate.level, candidate.previous_hash = level, before_hash

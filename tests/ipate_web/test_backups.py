@@ -653,7 +653,7 @@ def test_every_field_that_names_a_file_is_known(tmp_path: Path) -> None:
 @pytest.mark.both
 @pytest.mark.exhaustive
 def test_a_new_installation_takes_a_backup(tmp_path: Path, identity: Path) -> None:
-    """By the command line, into an empty folder or a database user's empty database, after moving the journal."""
+    """The command restores it into an empty folder, or another user's empty database, after the journal was moved."""
     study_with_run()
     user_create("root", is_superuser=True)
     made = backup(tmp_path / "backup")

@@ -235,7 +235,7 @@ def drafts() -> list[Run]:
 
 
 def test_a_column_is_described_in_one_place(drafts: list[Run], django_assert_num_queries: Any) -> None:
-    """The query loads what its cells read, and it is on the page and in the file."""
+    """The query loads what the column's cells read, and the column is on the page and in the file."""
     seed = Column("seed", "Seed", lambda run, _reader: f"<{run.batch_size}>", fields=("batch_size",))
     listing = replace(RUNS, columns=(*RUNS.columns, seed))
     study, request = drafts[0].study, RequestFactory().get("/", {"columns": ["seed"], "sort": "title"})

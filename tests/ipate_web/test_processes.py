@@ -49,7 +49,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_until_gone(pids: tuple[int, int]) -> None:
-    """Wait until the system has ended both; death by signal takes a moment."""
+    """Wait until both processes have ended, which takes a moment after a signal."""
     wait_until(lambda: not any(map(alive, pids)))
 
 

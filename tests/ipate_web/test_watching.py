@@ -52,7 +52,7 @@ def test_a_new_installation_has_26_hours_for_its_first_backup(hours: float, stat
 
 @pytest.fixture
 def signs(monkeypatch: pytest.MonkeyPatch, settings: Any) -> list[str]:
-    """Return the names of parts that gave a sign of life; the monitor fails for that of the disk."""
+    """Return the names of the parts that send a sign of life; sending the disk's fails."""
     named: list[str] = []
 
     def post(url: str, body: bytes, headers: object) -> Response:

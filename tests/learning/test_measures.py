@@ -140,7 +140,7 @@ def made(right: float, noiseless: float, of: str = MODEL, judged: int = 300) -> 
 
 
 def test_the_interval_holds_what_is_measured() -> None:
-    """In 95 of 100 cases, the share measured on other points is within the interval of the first."""
+    """The interval from a few points contains the share measured on many others in at least 95 of 100 cases."""
     rng = np.random.default_rng(0)
     inside = []
     for true in (0.6, 0.9):
@@ -232,7 +232,7 @@ def test_a_model_of_clipped_steps_is_too_sure_before_and_calibrated_after() -> N
 
 
 def test_a_model_of_pure_noise_is_calibrated_to_the_base_rate() -> None:
-    """In the useless run, classes cannot be predicted, so the loss is that of the base rate."""
+    """Classes cannot be predicted, so the loss is that of the base rate."""
     test, truth = people_like(4000, 2, noise_only=True)
     weights, found = descended(*people_like(400, 0, noise_only=True), people_like(500, 1)[0], cap=0.02)
     before, after = losses(said(weights, test), truth).mean(), losses(found.applied(said(weights, test)), truth).mean()
@@ -317,7 +317,7 @@ def test_the_ends_of_votes_are_as_far_from_them_as_their_noise_allows() -> None:
 
 @pytest.mark.statistical
 def test_intervals_hold_the_shares_of_the_people() -> None:
-    """Without the margin for people who count for less, they hold nineteen times in twenty; no error exceeds it."""
+    """Even without the margin for people who count for less, they hold about nineteen times in twenty."""
     inside = []
     for seed in range(200):
         found = voted_shares(votes(seed, 100.0), 100.0)

@@ -279,7 +279,7 @@ def divergences(
 def precise_win_probabilities(
     votes: Sequence[float], scale: float, laplace: bool = False, reach: float = 0.0
 ) -> list[mpmath.mpf]:
-    """Return Pr[class wins] by Gauss–Legendre quadrature of 24 nodes in every six standard deviations or less.
+    """Return Pr[class wins] by Gauss–Legendre quadrature with 24 nodes for every six standard deviations or less.
 
     ``reach`` makes neighbouring counts share the nodes.
     """

@@ -239,7 +239,7 @@ def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement
 
 @pytest.mark.exhaustive
 def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
-    """Of several numbers of teachers, with labels and with counts, it chooses the largest good one."""
+    """For labels and for counts, the plan compares several numbers of teachers and chooses the largest good one."""
     study = study_with_table(holders=90, points=60)
     run = run_draft(study, **TABLE_RUN | {"teachers": None, "aggregator": None, "learner": "logistic_regression"})
     plan = teachers_plan(run, 0.9)
@@ -302,7 +302,7 @@ def test_every_method_forecasts_in_one_form_and_is_held_against_what_came(recipe
 
 
 def _is_one_outlook(run: Run, recipe: dict[str, Any], document: dict[str, Any]) -> None:
-    """Check that the plan, the finished run and its page agree on what the run gives and costs."""
+    """Check that the plan, the finished run and its page agree on what the run achieves and costs."""
     expected = document["outlook"]
     came, kept = expected["result"], {name: value for name, value in expected.items() if name != "result"}
     head = document["forecasts"][-1]

@@ -215,7 +215,7 @@ def test_people_without_budget_are_left_out_of_counts_and_sums(full: DataHolder)
 
 
 def test_charges_during_a_batch_reduce_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody's account allows two votes, or one and a drawing of head counts: one is counted and charged."""
+    """Each account allows two votes, or one vote and a drawing of head counts, so one vote is counted and charged."""
     monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     study = small_study(levels="H")
     limit = 0.5 * float(caps_of(1.0, study.delta))
@@ -267,7 +267,7 @@ def wide_rows(number: int, holders: list[str] | None = None) -> Rows:
 
 
 def study_with(mine: int, *, later: int = 0, slug: str = "many") -> Study:
-    """Return a study of a dozen people with two records each; one also has ``mine`` in between and ``later`` ones."""
+    """Return a study of a dozen people with two records each, and one with ``mine`` between them and ``later`` last."""
     study = study_open(slug, delta=1e-4, retain_votes=True)
     others = [f"p-{place:03}" for place in range(HOLDERS)]
     owners = [*others, *[ME] * mine, *others]

@@ -218,7 +218,7 @@ def modules() -> dict[str, str]:
 
 @pytest.fixture
 def records_method(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Register the page's method with the services, as its lines elsewhere do."""
+    """Register the page's method with the services, like the lines that the page adds to other files."""
     for name, code in modules().items():
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)

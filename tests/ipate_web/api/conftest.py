@@ -77,7 +77,7 @@ def ward() -> Study:
 
 
 def run_whole(study: Study, *, share: float = 1.0, **fields: Any) -> Run:
-    """Noise so large that labels are cheap: every point gets one."""
+    """Return a run whose noise is so large that labels are cheap: every point gets one."""
     run = run_draft(study, learner_parameters={}, aggregator={"name": "gnmax", "sigma": 30.0}, **fields)
     return run_finish(run_approve(run=run, acting_user=user_create("olga"), share=share))
 

@@ -90,7 +90,7 @@ def begin(
 
 
 def check(client: Client, url: str, begun: DatasetImport, **changes: Any) -> str:
-    """Declare what was drafted, with ``changes``, and check the rows; return the page with the results."""
+    """Submit the drafted declaration with ``changes``, check the rows, and return the page with the results."""
     assert client.post(url, declared(client, begun, **changes)).status_code == 302
     work(begun)
     begun.refresh_from_db()

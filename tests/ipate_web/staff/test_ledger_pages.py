@@ -40,7 +40,7 @@ def run() -> Run:
 
 @pytest.fixture
 def forged(run: Run) -> Any:
-    """``forged(model, column, value, where)`` writes values that the site would never write."""
+    """Return ``forged(model, column, value, where)``, which writes values that the site would never write."""
     triggers_remove(connection)
 
     def forge(model: type, column: str, value: object, where: str = "sequence = 4") -> None:

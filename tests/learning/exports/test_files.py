@@ -55,7 +55,7 @@ def coloured() -> Splits:
 
 @pytest.fixture(params=["table", "digits", pytest.param("colour", marks=pytest.mark.exhaustive)])
 def splits(request: pytest.FixtureRequest) -> tuple[Splits, list[Any]]:
-    """Return records, and rows that encode to those to be predicted."""
+    """Return records, and the unencoded rows of those to be predicted."""
     if request.param == "table":
         return made_up()
     found = coloured() if request.param == "colour" else catalogue_load("digits")

@@ -269,7 +269,7 @@ def test_without_a_date_rows_have_the_order_of_the_file_which_also_breaks_ties(t
 
 
 def test_public_rows_are_combined_where_they_have_pseudonyms(tmp_path: Path) -> None:
-    """Public points and rows for predictions have no pseudonyms, so their rows say how often, not what."""
+    """Without pseudonyms, rows for predictions and public points contain the number of codes instead of the codes."""
     frame = pd.DataFrame([{**drawn(1).iloc[0], "drug": count} for count in (2, 5)]).drop(columns=["who", "visited"])
     report = Report()
     rows = read(tmp_path, frame, schema(), holders=False, report=report)

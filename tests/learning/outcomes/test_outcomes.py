@@ -45,7 +45,7 @@ def class_loss(scores: Floats, code: int) -> float:
 
 
 def number_loss(scores: Floats, code: int) -> float:
-    """Return the loss in docs/outcomes.md; the error of the first score is fixed where the second estimates it."""
+    """Return the loss of the first score in docs/outcomes.md."""
     y = code / RESIDUAL_STEPS - 0.5
     return float((scores[0] - y) ** 2 / 2)
 

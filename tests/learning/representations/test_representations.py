@@ -227,7 +227,7 @@ def test_standardising_is_by_public_points_and_leaves_out_what_never_varies() ->
 
 
 def test_thresholds_are_public_values_that_records_exceed_or_not() -> None:
-    """A curve that no weighted sum of the column can follow is one of its thresholds, for any distribution."""
+    """Most values are 0, and the thresholds are still spread evenly over the others."""
     rng = np.random.default_rng(0)
     amount = np.where(rng.random(20_000) < 0.9, 0.0, rng.integers(1, 100, 20_000))
     public = np.column_stack([amount, rng.integers(0, 2, 20_000), np.ones(20_000)]).astype(np.float32)

@@ -37,7 +37,7 @@ def endorsed(joint: Joint, question: QuestionDocument, by: int = 3) -> list[Sign
 
 
 def answered(joint: Joint, question: QuestionDocument, endorsements: list[Signed[Endorsement]], **change: Any) -> Any:
-    """Return the first site's answer to this."""
+    """Return the first site's answer to ``question``, with these endorsements."""
     sums, noise = change.get("sums", SUMS[0]), change.get("noise", SimulationNoise(0))
     return answer(joint.sites[0], joint.roster, question, endorsements, sums, noise, joint.ledgers["site-00"])
 

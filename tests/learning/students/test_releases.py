@@ -30,7 +30,7 @@ from learning.students.releases import leading_probabilities
     ("counts", "sigma"), [([60, 40], 10), ([5, -3, 2], 4), ([-20, -30], 10), ([100, 90, 80, 0, -15], 20)]
 )
 def test_the_posterior_of_the_leading_class_is_that_of_a_simulation(counts, sigma):
-    """Leaders among counts drawn from their posterior, a normal distribution truncated at 0."""
+    """Counts leaders among draws from the posterior, a normal distribution truncated at 0."""
     counts, how = np.array(counts, float), {"scale": sigma, "random_state": np.random.default_rng(1)}
     drawn = truncnorm.rvs(-counts / sigma, np.inf, loc=counts, size=(100_000, len(counts)), **how)
     shares = np.bincount(drawn.argmax(axis=1), minlength=len(counts)) / 100_000
@@ -175,7 +175,7 @@ def world():
 
 @pytest.mark.parametrize("sigma", [5.0, 400.0, 20_000.0])
 def test_the_forecast_is_near_what_a_vote_brings(world, sigma):
-    """Return the share of correct refined labels in a vote of the records themselves."""
+    """The forecast is compared with the share of correct refined labels in a vote of the records themselves."""
     (records, classes_of), (public, truth), (known, labels) = world
     reach = radii(public, public, RADIUS)
     distances = ((public[:, None].astype(np.int64) - records[None].astype(np.int64)) ** 2).sum(axis=2)

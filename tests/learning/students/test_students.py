@@ -78,7 +78,7 @@ def test_the_prediction_of_a_network_corrects_labels(digits):
 
 
 def test_neighbourhoods_across_classes_are_deconvolved():
-    """Counts of wide neighbourhoods on a line never have the rare class first, but their reach reveals it."""
+    """The rare class never leads in wide neighbourhoods on a line, but knowing their members reveals it."""
     rng, everyone = np.random.default_rng(4), np.arange(500)
     public = rng.integers(-127, 128, (500, 3))
     rare = public[:, 0] > 80

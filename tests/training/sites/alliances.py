@@ -25,7 +25,7 @@ POINTS = 12
 
 
 class Installations:
-    """The studies of a hub and its sites, on the table of `tests.training.runs`, which have joined an alliance."""
+    """The studies of a hub and its sites, joined in an alliance, with the table of `tests.training.runs`."""
 
     def __init__(self, count: int = 3, holders: int = 12, *, joined: bool = True) -> None:
         self.names = [f"Clinic {chr(65 + place)}" for place in range(count)]

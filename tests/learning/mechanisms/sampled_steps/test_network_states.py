@@ -42,7 +42,7 @@ def question_of(network: str, shape: tuple[int, ...]) -> SampledQuestion:
 
 
 def people_like(shape: tuple[int, ...], number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return points whose first half is all that says something about their classes."""
+    """Return points and classes; only the first half of each point depends on its class."""
     rng = np.random.default_rng(seed)
     score = rng.normal(0, 1, number)
     flat = rng.uniform(-1, 1, (number, int(np.prod(shape)))) * 0.3
@@ -227,7 +227,7 @@ LOSSES: list[tuple[Outcome, LossOf, int]] = [
 
 
 def one_gradient(network: nn.Module, record: torch.Tensor, label: torch.Tensor, loss_of: LossOf) -> np.ndarray:
-    """Compute by PyTorch's own differentiation in float64; rounding the activations decides about maxima."""
+    """Return the gradient by PyTorch's own differentiation in float64, with maxima of the rounded activations."""
     x = record.double()[None] / 127
     *hidden, output = network.double().children()
     if isinstance(hidden[0] if hidden else output, nn.Conv2d):

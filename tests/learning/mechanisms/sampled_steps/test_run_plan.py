@@ -67,7 +67,7 @@ def test_promises_are_spent_by_a_convolution_written_from_the_definition() -> No
 
 @pytest.mark.parametrize(("sigma", "epsilon"), [(3.42529, 0.917), pytest.param(1.032, 4.678, marks=exhaustive)])
 def test_noise_of_the_published_runs(sigma: float, epsilon: float) -> None:
-    """The cost of the published noise by the loss distribution requires that noise."""
+    """The ε that the loss distribution gives for the published noise leads back to that noise."""
     found, rates = sample_rates([epsilon], [1], **MNIST)
     assert found == pytest.approx(sigma, rel=1.5e-3)
     assert rates == pytest.approx([MNIST["rate"]])
