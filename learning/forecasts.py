@@ -30,7 +30,7 @@ LABELS_FROM_SAMPLE = gettext_noop(
     "Based on %(points)d labelled points of the test dataset. The public points near them stand in for people."
 )
 ASSUMED = gettext_noop(
-    "Assumes that half to nine tenths of the voters agree on the right class, because no public points are labelled."
+    "Assumes that half to nine tenths of the voters agree on the correct class, because no public points are labelled."
 )
 REHEARSED = gettext_noop(
     "A rehearsal on labelled points of the test dataset: %(learned)d of them stand in for all people, and %(judged)d "

@@ -185,8 +185,8 @@ def _before(event: ConsentEvent) -> list[tuple[str, str]]:
         facts.append((_("Weaker protection"), sentence % odds))
     elif before.can_be_kept and before.epsilon == now.epsilon:
         sentence = _(
-            "kept as before: a guess about whether you took part is right %(now)s; a guess about which records are "
-            "yours is right %(records_now)s"
+            "unchanged: a guess about whether you took part is right %(now)s; a guess about which records are yours "
+            "is right %(records_now)s"
         )
         facts.append((_("Promise"), sentence % odds))
     return facts

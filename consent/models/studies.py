@@ -88,7 +88,7 @@ class Study(Recorded):
         _("contact person"),
         max_length=200,
         blank=True,
-        help_text=_("A person who answers questions, such as a doctor whom people know."),
+        help_text=_("A person who answers questions, such as a doctor people know."),
     )
     contact_telephone = models.CharField(
         _("phone"),

@@ -111,11 +111,11 @@ def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
     taken = plan.plan.teachers, plan.plan.aggregator.releases_counts
     charts = []
     right, cost = (
-        _("Points for which the student is expected to learn the right answer"),
+        _("Points for which the student is expected to learn the correct answer"),
         _("Cost of an answered query as a share of everything the run may charge"),
     )
     for caption, y_label, y_max, value in (
-        (right, _("right (%)"), 100.0, lambda each: each.right),
+        (right, _("correct (%)"), 100.0, lambda each: each.right),
         (cost, _("share (%)"), None, lambda each: each.charge),
     ):
         series = []

@@ -139,7 +139,7 @@ class ConsentFormForm(forms.Form):
         else:
             for code in self.languages:
                 if empty := _empty_headings(self.cleaned_data.get(code, ""), code):
-                    message = gettext_lazy("Nothing is written under these headings yet: %(headings)s")
+                    message = gettext_lazy("These headings have no text yet: %(headings)s")
                     self.add_error(code, ValidationError(message, params={"headings": ", ".join(empty)}))
         others = self.draft is not None and self.draft.saved_by_id != self.acting_user.pk
         if others and self.cleaned_data.get("seen") != self.digest:

@@ -103,7 +103,7 @@ def _levels(study: Study) -> Section:
     if policy is None:
         return Section(_("Levels and odds"), [_("No ε policy is in force, so people cannot decide yet.")])
     message = _(
-        "Maximum number of right guesses out of 100, given everything that is ever released, for someone who knows "
+        "Maximum number of correct guesses out of 100, given everything that is ever released, for someone who knows "
         "everything else and considers both answers equally likely beforehand. δ is %(delta)s."
     )
     rows = [

@@ -387,7 +387,7 @@ def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) 
         holder = holder_named(study, form.cleaned_data["pseudonym"])
         if erasure_ask(holder=holder, acting_user=request.user, reason=form.cleaned_data["reason"]):
             messages.success(
-                request, _("This person's records are being erased. The list below shows when this has been completed.")
+                request, _("This person's records are being erased. The list below will show when this is complete.")
             )
         else:
             messages.info(request, _("This was already requested and is in progress."))

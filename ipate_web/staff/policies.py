@@ -280,7 +280,7 @@ def _accuracy_chart(proposed: EpsilonPolicy, form: AffordableForm) -> Chart:
         series.append(Series(str(capfirst(Level(level).label)), mark))
     together = right(levels, form.holders())
     series.append(Series(_("the three values together"), [None] * len(epsilons), limit=together))
-    y_label = _("expected share of right labels (%)")
+    y_label = _("expected share of correct labels (%)")
     return Chart(epsilons, series, x_label="ε", y_label=y_label, y_max=100, connected=True)
 
 

@@ -30,7 +30,7 @@ class Boosting(Student):
 
     name: ClassVar[str] = "boosting"
     label: ClassVar[str] = gettext_noop("Gradient boosting")
-    help: ClassVar[str] = gettext_noop("Suits tables with labels or probabilities that are mostly right.")
+    help: ClassVar[str] = gettext_noop("Suits tables with labels or probabilities that are mostly correct.")
     model_format: ClassVar[str] = "skops"
     iterations: int = parameter(100, gettext_noop("number of trees for each class"), minimum=1, maximum=10_000)
     leaves: int = parameter(15, gettext_noop("maximum number of leaves per tree"), minimum=2, maximum=1000)

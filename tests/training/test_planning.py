@@ -266,7 +266,7 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     for number, each in ((plan.plan.teachers, plan), (plan.plan.teachers, named)):
         assert [other.teachers for other in each.compared if other.is_suggested] == [number], "for any number"
     (right, _), cost = plan_charts(plan)[0], plan_charts(named)[1][1]
-    assert right == "Points for which the student is expected to learn the right answer"
+    assert right == "Points for which the student is expected to learn the correct answer"
     assert [series.name for series in cost.series] == ["noisy counts", "labels", "this plan", "suggested"]
     assert cost.rows[cost.x.index(6)][1][2] == pytest.approx(cost.rows[cost.x.index(6)][1][0]), "it has counts, too"
     assert teachers_plan(run_draft(study, **TABLE_RUN | {"title": "All"}), 0.9).compared == ()

@@ -209,8 +209,8 @@ _LITTLE_GIVEN = gettext_noop(
 )
 _NO_AREA = Sentence(
     gettext_noop(
-        "For this run, the forecast covers only the number of right answers, not the area under the curve. If one "
-        "class is rare, the number of right answers says little. Check the area once the model has been measured."
+        "For this run, the forecast covers only the number of correct answers, not the area under the curve. If one "
+        "class is rare, the number of correct answers says little. Check the area once the model has been measured."
     )
 )
 #: Smallest gain in the share of correct answers for which a note recommends a larger share of the caps.

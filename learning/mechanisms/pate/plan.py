@@ -373,8 +373,8 @@ def _with_weights(
     notes = [
         Sentence(
             gettext_noop(
-                "Group %(group)s has too few holders for a teacher (%(holders)d), so each holder is copied into "
-                "%(copies)d teachers of %(other)s."
+                "Group %(group)s has too few holders for a teacher (%(holders)d), so %(copies)d teachers of "
+                "%(other)s learn from each of these holders."
             ),
             group=guest.name,
             holders=guest.holders,

@@ -222,8 +222,8 @@ def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
         notes.append(
             Sentence(
                 gettext_noop(
-                    "According to the head counts, the noise drowns out most of the counts: each is accurate only to "
-                    "within %(error)d of %(people)d people. Use a larger share, or ignore columns."
+                    "There are too few people for this much noise: most cell counts are accurate only to within "
+                    "%(error)d of about %(people)d people. Use a larger share, or ignore columns."
                 ),
                 error=math.ceil(last.error_of(0.0)),
                 people=round(last.people),

@@ -302,7 +302,7 @@ def test_closing_an_account_takes_effect_at_once_and_reopening_restores_no_sessi
     program = {"HTTP_AUTHORIZATION": f"Bearer {ApiToken.objects.create(olga, name='notebook')[1]}"}
     assert hers.get("/studies/digits/").status_code == 200
     assert Client().get(reverse("api:studies"), **program).status_code == 200
-    assert "“Study digits” has no operator who can sign in." in administrator.get(close(olga)).text
+    assert "“Study digits” would have no operator who can sign in." in administrator.get(close(olga)).text
     for _click in range(2):
         administrator.post(close(olga), {"act": "close"})
     assert hers.get("/studies/digits/").status_code == 302
