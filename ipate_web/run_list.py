@@ -154,7 +154,7 @@ RUNS = Listing(
         Filter(
             "until",
             "created_at__date__lte",
-            gettext_lazy("Proposed until"),
+            gettext_lazy("Proposed up to"),
             "List only runs proposed on or before this day.",
             kind="day",
         ),

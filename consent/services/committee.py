@@ -128,7 +128,7 @@ def approval_record(
         raise ValidationError(message, code=SECOND_PERSON)
     if last and len(earlier) + 1 < study.quorum:
         raise ValidationError(
-            _("%(given)d of %(quorum)d approvals so far. It takes effect with the last approval.")
+            _("%(given)d of %(quorum)d approvals so far. It takes effect after the last approval.")
             % {"given": len(earlier), "quorum": study.quorum}
         )
     about = {"policy": proposal} if isinstance(proposal, EpsilonPolicy) else {"form": proposal}

@@ -456,7 +456,7 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
             services.proposal_approve(proposal=proposal, acting_user=request.user, conditions=conditions)
             published = ConsentForm.objects.filter(proposal=proposal).first()
             if published is None:
-                message = _("Your approval is recorded. The form will be published with the last approval.")
+                message = _("Your approval is recorded. The form will be published after the last approval.")
             else:
                 message = _("Version %(version)d has been published. Data holders will see it from now on.") % {
                     "version": published.version

@@ -87,7 +87,7 @@ class AffordableForm(forms.Form):
         Dataset.objects.none(), label=gettext_lazy("Public dataset"), empty_label=None
     )
     wanted_labels = forms.IntegerField(
-        label=gettext_lazy("Labels wanted"),
+        label=gettext_lazy("Number of labels needed"),
         min_value=1,
         required=False,
         help_text=gettext_lazy("Leave empty for one per public point."),
@@ -327,7 +327,9 @@ def policy_approve(request: SignedInRequest, study: Study, version: int) -> Http
             services.proposal_approve(proposal=policy, acting_user=request.user, **form.cleaned_data)
             approval = EpsilonPolicyApproval.objects.filter(policy=policy).first()
             if approval is None:
-                message = _("Your approval of version %(version)d is recorded. It takes effect with the last approval.")
+                message = _(
+                    "Your approval of version %(version)d is recorded. It takes effect after the last approval."
+                )
             elif approval.effective_from > timezone.now():
                 message = _("Version %(version)d is approved and applies from the date you entered.")
             else:

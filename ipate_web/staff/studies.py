@@ -80,7 +80,7 @@ class ChangesFilter(FilterForm):
     model = forms.ChoiceField(label=gettext_lazy("What was changed"), required=False)
     by = forms.ChoiceField(label=gettext_lazy("Changed by"), required=False)
     since = DayField(label=gettext_lazy("Changed since"), required=False)
-    until = DayField(label=gettext_lazy("Changed until"), required=False)
+    until = DayField(label=gettext_lazy("Changed up to"), required=False)
 
     def __init__(self, *args: Any, models: list[tuple[str, str]], people: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -115,7 +115,7 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
             return DataError(Sentence(_("“%(path)s” is unknown."), path=path), remedy, column=column)
         case "union_tag_not_found" | "union_tag_invalid" if not place:
             problem = _("The schema has neither “kind”: “table” nor “kind”: “image”.")
-            return DataError(problem, _("This must be an object with one of these kinds."))
+            return DataError(problem, _("Set the kind to “table” or “image”."))
         case "union_tag_not_found" | "union_tag_invalid" if place == ["target"]:
             problem = _("The kind of the target is unknown.")
             return DataError(problem, _("Set the kind to numbers, times or labels, or declare classes."))

@@ -121,7 +121,9 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
         site = approval.document.site
         if site not in proposal.participants or site in agreements:
             raise Refused(
-                gettext_noop("There is more than one approval from %(site)s, but each participant approves only once."),
+                gettext_noop(
+                    "There is more than one approval from %(site)s, but each participant can approve only once."
+                ),
                 site=site,
             )
         if approval.checked(alliance.sites[site], site).run != proposal.digest():
@@ -350,8 +352,8 @@ def _check_all(names: Iterable[str], question: QuestionDocument, what: str) -> N
     if sorted(names) != list(question.participants):
         raise Refused(
             gettext_noop(
-                "This question has ended, because it needs exactly one %(what)s from each participant. Ask the "
-                "remaining participants again."
+                "Each participant must send exactly one %(what)s, so this question has ended. Ask the remaining "
+                "participants again."
             ),
             what=what,
         )

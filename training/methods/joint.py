@@ -22,7 +22,7 @@ from training.methods.base import EngineMethod, RunMethod, RunStage, Step, Wrong
 from training.methods.planning import MethodPlan
 from training.models import Batch, JointQuestion, Run
 
-_UNSOUND = gettext_noop("The hub's plan uses more than the share of a run, or has no noise. Do not approve it.")
+_UNSOUND = gettext_noop("The hub's plan exceeds the run's share or adds no noise. Do not approve it.")
 _OVERFLOWS = gettext_noop("With so many people and so little noise, the sums could overflow. Plan for more noise.")
 _NOISIER = gettext_noop("The noise in a total across these sites is %(factor).2f times the noise in a single study.")
 

@@ -153,7 +153,7 @@ def test_forecasts_report_too_few_people_and_missing_levels_and_use_the_whole_ca
     for values, changes, message in (
         ({**SAME, "high": ""}, {}, "Enter all three values of ε, increasing from"),
         (SAME, {"holders-LOW": ""}, "Holders at low protection: This field is required."),
-        (SAME, {"wanted_labels": "0"}, "Labels wanted"),
+        (SAME, {"wanted_labels": "0"}, "Number of labels needed"),
         (SAME, {"public_dataset": "0"}, "Public dataset"),
     ):
         page = forecast_page(table, values, **changes)

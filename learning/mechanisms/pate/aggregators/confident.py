@@ -73,8 +73,8 @@ class ConfidentGNMax(GNMax):
             warnings.append(Sentence(too_low, **values, classes=classes))
         if classes is not None and not self.asks_student and self._difference(votes, classes) < _DIFFERENCE:
             blind = gettext_noop(
-                "σ_T = %(sigma)g is large for %(votes)d votes across %(classes)d classes: unanimous votes pass the "
-                "check hardly more often than votes without any agreement."
+                "σ_T = %(sigma)g is too large for %(votes)d votes across %(classes)d classes: unanimous votes are "
+                "barely more likely to pass the check than votes with no agreement at all."
             )
             warnings.append(Sentence(blind, sigma=self.sigma_threshold, votes=votes, classes=classes))
         return warnings + super().warnings(votes, classes)

@@ -96,8 +96,8 @@ class LNMax(Aggregator):
         "γ",
         gettext_noop("inverse noise scale"),
         gettext_noop(
-            "The Laplace noise on each class's count has the scale 1/γ, in votes. About 10 / the number of teachers; "
-            "a smaller γ means more noise."
+            "The Laplace noise on each class's count has the scale 1/γ, in votes. Usually about 10 divided by the "
+            "number of teachers. A smaller γ means more noise."
         ),
         suggested=lambda teachers, classes=10: 10 / teachers,
     )
