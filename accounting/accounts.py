@@ -48,7 +48,7 @@ class Balances:
         return cls(np.empty(0, dtype=np.int64), np.empty(0))
 
     def of(self, holders: np.ndarray) -> np.ndarray:
-        """Return how much each of ``holders`` (N,) has spent, (N,) μ²."""
+        """Return how much each of ``holders`` (N,) has spent, in μ², shape (N,)."""
         place, known = self._places(holders)
         spent = np.zeros(len(holders))
         spent[known] = self.spent[place[known]]
@@ -65,7 +65,7 @@ class Balances:
         return Balances(holders, spent)
 
     def _places(self, holders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return each holder's position or insertion point, and whether the holder is listed, (N,) each."""
+        """Return each holder's position or insertion point (N,), and whether the holder is listed (N,)."""
         place = np.searchsorted(self.holders, holders)
         known = place < len(self.holders)
         known[known] = self.holders[place[known]] == holders[known]
@@ -138,7 +138,7 @@ class Floor:
     before: Balances
 
     def missing(self, holders: np.ndarray, caps: np.ndarray) -> np.ndarray:
-        """Return how far accounts (H,) with these caps were below the floor when the gap was settled, (H,) μ²."""
+        """Return how far accounts (H,) with these caps were below the floor when the gap was settled, in μ²."""
         return np.maximum(self.reached * caps - self.before.of(holders), 0.0)
 
 
@@ -158,7 +158,7 @@ def account_balances(study: Study, holders: np.ndarray) -> np.ndarray:
 
 
 def gap_surcharges(study: Study, holders: np.ndarray) -> np.ndarray:
-    """Return by how much gaps raise the accounts of ``holders`` (H,) above their charges, (H,) μ². Secret."""
+    """Return by how much gaps raise the accounts of ``holders`` (H,) above their charges, in μ². Secret."""
     raised, known = np.zeros(len(holders)), list(floors(study))
     if known:
         caps = caps_largest(study, holders)
@@ -168,7 +168,7 @@ def gap_surcharges(study: Study, holders: np.ndarray) -> np.ndarray:
 
 
 def caps_largest(study: Study, holders: np.ndarray) -> np.ndarray:
-    """Return the largest cap that each of ``holders`` (H,) has ever had, (H,) μ²; 0 for holders who never consented."""
+    """Return the largest cap that each of ``holders`` (H,) has ever had, in μ²; 0 for holders who never consented."""
     largest = epsilons_largest(study)
     epsilons = np.array([largest.get(holder, 0.0) for holder in holders.tolist()])
     caps = np.zeros(len(holders))

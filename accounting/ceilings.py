@@ -97,7 +97,7 @@ def ceiling_limits(study: Study, holders: np.ndarray, *, subject: UUID) -> np.nd
 
 
 def share_reserved(study: Study, share: Share, holders: np.ndarray) -> np.ndarray:
-    """Return how much may still be charged to ``holders`` (H,) under an open share of their study, (H,) μ². Secret."""
+    """Return how much may still be charged to ``holders`` (H,) under an open share of their study, in μ². Secret."""
     charged = np.zeros(len(holders))
     for name in Release.objects.filter(study=study, run=share.subject).exclude(charges="").values_list("charges"):
         charged += balances_load(*name).of(holders)
@@ -221,7 +221,7 @@ class _Increases:
         self._floors = {pk: own for pk, study in known.studies.items() if (own := list(floors(study)))}
 
     def at(self, moment: datetime) -> np.ndarray:
-        """Return the increases of the accounts at a given moment, (H,) μ²."""
+        """Return the increases (H,) of the accounts at a given moment, in μ²."""
         known = self._known
         raised = np.zeros(len(known.ids))
         for study, own in self._floors.items():
@@ -253,7 +253,7 @@ class _Reserved:
             self._charged[release.run] += charges
 
     def when_charged(self, release: Release) -> np.ndarray:
-        """Return the amounts reserved by the study's other open shares when a release was charged, (H,) μ²."""
+        """Return the amounts (H,) reserved by the study's other open shares when a release was charged, in μ²."""
         reserved, moment = np.zeros(len(self._known.ids)), release.recorded_at
         there = [
             (subject, row)
@@ -273,10 +273,10 @@ class _Reserved:
 
 
 def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
-    """Return account → holders, for people of a study whose total across all studies may exceed ``ceiling``.
+    """Return account ids with their holders, for people of a study whose total may exceed ``ceiling``.
 
-    The total consists of their charges and of the amounts reserved by open shares. Charges in a study that is locked
-    after a restore are unknown, so they are included only once it is settled.
+    The total consists of a person's charges in all studies and of the amounts reserved by open shares. Charges in a
+    study that is locked after a restore are unknown, so they are included only once it is settled.
     """
     known = DataHolder.objects.filter(user__isnull=False)
     own = known.filter(Q(study=study) | Q(user__holdings__study=study)).distinct().order_by("study_id", "pk")

@@ -70,7 +70,12 @@ _CUT = 1e-12
 
 @dataclass(frozen=True)
 class ChargedRun:
-    """Index into a run's charges: each promise's (level, ε) position in them and its largest charge in μ²."""
+    """Run that has charged groups.
+
+    Attributes:
+        places: position of each promise (level, ε) in the run's lists of charges.
+        allowed: largest charge to each promise, in μ².
+    """
 
     title: str
     places: Mapping[tuple[str, float], int]
@@ -81,8 +86,8 @@ class ChargedRun:
 class BudgetUse:
     """Part of a group's budget used by a run, or by a release outside runs if ``run`` is None.
 
-    ``charge`` is the resulting increase, in μ², in the most that anyone in the group could have been charged. ``at`` is
-    the time of the last increase.
+    ``charge`` is how much this use increased the group's largest possible total charge, in μ². ``at`` is the time of
+    the last increase.
     """
 
     run: UUID | None
@@ -105,7 +110,7 @@ class GroupBudget:
         used: the most that an account that has kept this level could have been charged, in μ².
         reserved: part of the cap that active runs may still use.
         uses: releases and runs that used the budget, in the order of their first charges.
-        history: the time of each release that charged the group, with ``used`` after it.
+        history: the time of each release that charged the group, and the value of ``used`` after this release.
     """
 
     level: str
@@ -168,7 +173,7 @@ class _Group:
 
 
 def _groups(rule: EpsilonRule) -> list[_Group]:
-    """Return the promises that people can get by consenting under any policy in force so far, smallest ε first."""
+    """Return all promises that people may hold after consenting under past or current policies, smallest ε first."""
     groups: dict[tuple[float, int], _Group] = {}
     for place, level in enumerate(LEVELS):
         epsilons = tuple(policy.epsilon(level) for policy in rule.policies)
@@ -237,10 +242,10 @@ def largest_cap(study: Study) -> float:
 
 
 def _limits(study: Study) -> tuple[dict[UUID, datetime], dict[UUID, float]]:
-    """Return each share's grant time, and the share of its cap that any account could reach while the share was open.
+    """Return when each share was granted, and the fraction of their caps that accounts could spend while it was open.
 
-    This share of the cap is the recorded limit plus any shares opened in the meantime, for example for head counts
-    during a run.
+    This fraction is the recorded limit plus any shares opened in the meantime, for example for head counts during a
+    run.
     """
     granted_at, limits, being_spent = dict[UUID, datetime](), dict[UUID, float](), set[UUID]()
     rows = ShareRecord.chain(study.pk).values_list("subject", "kind", "share", "limit", "recorded_at")

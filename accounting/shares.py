@@ -96,7 +96,7 @@ def free_share(all_shares: Mapping[UUID, Share]) -> float:
 
 
 def suggested_share(study: Study) -> float:
-    """Return the share suggested for a run: enough to learn from, while leaving some for later; in a rehearsal, all."""
+    """Return the share suggested for a run: enough to learn from, while leaving some for later (all in a rehearsal)."""
     return 1.0 if study.rehearsal else max(min(SUGGESTED, share_free(study)), _LEAST)
 
 

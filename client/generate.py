@@ -146,7 +146,8 @@ def _required(choice: Any) -> str | None:
 def _explained(choice: Any) -> str:
     label = str(choice.label)
     first = label[:1].upper() if label[:1].isascii() else label[:1]  # keeps ε in lower case
-    parts = [f"{first}{label[1:]}.", str(choice.help)]
+    usual = (choice.values or {}).get("")
+    parts = [f"{first}{label[1:]}.", str(choice.help or (f"By default {usual}." if usual else ""))]
     if choice.minimum is not None:
         parts.append(f"From {choice.minimum:g} to {choice.maximum:g}.")
     if choice.default not in (None, "", {}):

@@ -210,7 +210,7 @@ class Chained(AppendOnly):
     def from_act(cls, act: dict[str, Any]) -> Self:
         """Return an unsaved row with the content of a lost row, for appending to its chain. Raises ValidationError.
 
-        A column that was added after the act was recorded gets the value of older rows.
+        Columns that did not exist when the act was recorded get their values from ``added_columns``.
         """
         act = {**cls.added_columns, **act}
         columns = set(hashed_columns(cls)) - {"sequence", "previous_hash"}

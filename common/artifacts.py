@@ -99,7 +99,7 @@ else:
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise OSError if an S3 storage does not respond, as local files do, so that the work is retried."""
+    """Raise OSError, as for local files, if an S3 storage does not respond, so that the work is retried."""
     try:
         yield
     except _S3_ERRORS as error:

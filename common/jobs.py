@@ -87,7 +87,7 @@ def worker_claims(name: str, claim: str) -> bool:
 
 
 def claimant(claim: str) -> str:
-    """Return the claim's worker, or the host and process of a command; of a long worker name, only the end."""
+    """Return the claim's worker (only the end of a long name), or the host and process if a command made the claim."""
     return claim.rpartition(":")[0]
 
 

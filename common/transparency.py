@@ -115,7 +115,7 @@ class State:
 
     @classmethod
     def of(cls, key: bytes, rows: Iterable[tuple[bytes, bytes]]) -> "State":
-        """Return the tree of rows, which are pairs of a name and content.
+        """Return the tree of ``rows``, which are pairs (name, content).
 
         Raises:
             PlaceTakenError: two rows have the same place.

@@ -149,7 +149,7 @@ def run_minutes(run: Run) -> int | None:
 class ForecastOutcome:
     """Forecast of a share, with the measured and published value, which is None if it could not be measured.
 
-    ``inside``: whether it lies in the forecast's interval, up to rounding.
+    ``inside``: whether the value lies in the forecast's interval, up to rounding.
     """
 
     forecast: Forecast

@@ -172,7 +172,7 @@ def _measure(name: str, estimate: Estimate, points: int) -> dict[str, Any]:
 
 
 def _curves(probabilities: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
-    """Return the ROC and precision-recall curves, rounded like accuracies on their smallest group of points."""
+    """Return the ROC and precision-recall curves; the smallest group of points behind them determines the rounding."""
     found, precise, points = curves(probabilities, truth)
 
     def published(values: np.ndarray) -> list[float | None]:

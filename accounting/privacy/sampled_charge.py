@@ -24,7 +24,7 @@ _MOST_LOSSES = 6_144  # largest grid of one step
 
 @dataclass(frozen=True)
 class Losses:
-    """Masses of a privacy loss on a grid; each is at least the true mass, at the true loss or a larger one.
+    """Upper bound on the distribution of a privacy loss: masses on a grid, each rounded up and moved to larger losses.
 
     Attributes:
         spacing: h.
@@ -129,9 +129,9 @@ def sampled_losses(
         sample_rate: q, above 0 and below 1.
         sigma: σ divided by the largest norm of a contribution.
         steps: T, at least 1.
-        negligible: a δ that is still relevant; cutting tails costs less than a hundredth of it.
-        parts: minimum number of grid points per standard deviation of the whole run's loss. μ is too large by about a
-            relative 1/``parts``².
+        negligible: the smallest δ of interest; cutting tails increases δ by less than a hundredth of it.
+        parts: minimum number of grid points per standard deviation of the whole run's loss. The relative error of μ,
+            which is never too small, is about 1/``parts``².
     """
     deviation = sample_rate * math.sqrt(math.expm1(sigma**-2))
     spacing = deviation / (parts * max(_PARTS_OF_ONE, 1 / math.sqrt(steps)))

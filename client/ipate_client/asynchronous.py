@@ -150,7 +150,7 @@ class AsyncSite:
     async def draw_head_counts(
         self, study: Study | str, *, counts: Mapping[str, int] | None = None, follows: int = 0
     ) -> pd.DataFrame:
-        """Count the holders of each promise with noise, which charges them, or enter public numbers."""
+        """Draw noisy head counts, which charges everyone who is counted, or enter public ones."""
         return await to_thread(self.site.draw_head_counts, study, counts=counts, follows=follows)
 
     async def webhooks(self, study: Study | str) -> list[dict[str, Any]]:

@@ -263,7 +263,8 @@ class Proposals(Proposing):
             steps: Gradient steps. Leave this empty to set the value automatically. From 1 to 10000.
             clip_norm: Clipping norm. Leave this empty to set the value automatically. From 0.0001 to 10000.
             step_size: Step size. Leave this empty to set the value automatically. From 1e-06 to 1e+06.
-            publish: Published.
+            publish: Published. By default the student if labelled public points show that it is better, otherwise
+                the model.
             rounds: Rounds. In the second round, the model's input is the output of the first student's inner layer.
                 From 1 to 2. Default: 1.
             sigma: Noise multiplier σ. Leave this empty to set the value automatically. From 0.1 to 4096.
@@ -365,7 +366,8 @@ class Proposals(Proposing):
             steps: Gradient steps. Leave this empty to set the value automatically. From 1 to 10000.
             clip_norm: Clipping norm. Leave this empty to set the value automatically. From 0.0001 to 10000.
             step_size: Step size. Leave this empty to set the value automatically. From 1e-06 to 1e+06.
-            publish: Published.
+            publish: Published. By default the student if labelled public points show that it is better, otherwise
+                the model.
             network: Model. Default: linear.
             expected: Holders drawn per step, on average. Leave this empty to set the value automatically. From 1 to
                 1e+09.

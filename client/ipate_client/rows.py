@@ -1,4 +1,4 @@
-"""Checks of table rows and images, in the same way as by the site and with the same error messages.
+"""Checks of table rows and images that accept the same values as the site and give the same error messages.
 
 The site checks all rows that it receives; a model on this machine uses `model_inputs`. A test passes the same rows to
 both. Every value is first converted to JSON, so that NaN and NA become None.
@@ -119,7 +119,7 @@ def model_inputs(schema: Mapping[str, Any], codes: Mapping[str, Any], rows: Rows
 
 
 def text_contents(schema: Mapping[str, Any], rows: Rows) -> list[bytes]:
-    """Return the texts as UTF-8 bytes, cut to the same length as by the site. Raises RowsError."""
+    """Return the texts as UTF-8 bytes, truncated in the same way as at the site. Raises RowsError."""
     ((column, cells),) = _columns(schema, rows)
     for place, value in enumerate(cells, 1):
         if not isinstance(value, str):
@@ -318,7 +318,7 @@ def _shown(cell: Any) -> str:
 
 
 def _text_bytes(text: str, length: int) -> bytes:
-    """Return the beginning of a text as UTF-8, cut in the same way as by the site."""
+    """Return the beginning of a text as UTF-8, truncated in the same way as at the site."""
     content = text.replace("\0", " ").encode(errors="replace")
     return content[:length].decode(errors="ignore").encode()
 

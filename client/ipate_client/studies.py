@@ -211,13 +211,13 @@ class Studies(Connection):
     def draw_head_counts(
         self, study: Study | str, *, counts: Mapping[str, int] | None = None, follows: int = 0
     ) -> pd.DataFrame:
-        """Count the holders of each promise with noise, which charges them, or enter public numbers. For operators.
+        """Draw noisy head counts, which charges everyone who is counted, or enter public ones. For operators.
 
         Args:
             study: The study.
-            counts: Public numbers by level, such as ``{"HIGH": 120, "AVERAGE": 310, "LOW": 90}``.
-            follows: To draw again, the ``release`` of the newest head counts. Required then, because each draw charges
-                everyone.
+            counts: Public numbers by level, such as ``{"HIGH": 120, "AVERAGE": 310, "LOW": 90}``; by default, the
+                numbers are drawn.
+            follows: The ``release`` of the newest head counts. Required to draw again, because each draw is charged.
         """
         sent = {"follows": follows} if counts is None else {"counts": dict(counts)}
         return frame(self._once_list(at("studies", slug_of(study), "head-counts"), json=sent))

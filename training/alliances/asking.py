@@ -451,7 +451,7 @@ class SiteLedger:
         run: The site's run; for commits, it must be locked by :func:`training.engine.commits.spending`.
         charges: Charges to the site's people for the whole part of the question; None if nothing will be committed.
         costs: The public charge recorded for each of the plan's promises, in μ².
-        bounds: The most that anyone with each promise could have been charged, in μ²; public.
+        bounds: The largest possible charge to anyone, for each of the plan's promises, in μ²; public.
         content: The content of the register entry for the question.
         attempt: The file that lists who was asked, if this is not the same throughout the run.
     """

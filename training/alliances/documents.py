@@ -1,4 +1,4 @@
-"""Conversion of joint runs' rows to documents of :mod:`learning.sites` with verified signatures; the hub's model."""
+"""Signed documents of joint runs (see :mod:`learning.sites`), read from database rows, and the hub's model."""
 
 import hashlib
 import json
@@ -147,7 +147,7 @@ def noise_factor(run: Run) -> float:
 
 
 def noise_among(run: Run) -> int:
-    """Return the number of a run's sites whose noise adds up to the noise on which charges are based."""
+    """Return how many of a run's sites together add the noise on which charges are based."""
     joint = JointRun.objects.select_related("run__alliance").filter(run=run.pk).first()
     alliance = run.alliance
     assert alliance is not None, "a run across sites"

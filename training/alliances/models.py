@@ -150,7 +150,7 @@ class AllianceSite(models.Model):
 
 
 class JointRun(models.Model):
-    """Data that a joint run has in addition to those of every run."""
+    """Additional data of a joint run."""
 
     class Mode(models.TextChoices):
         TOGETHER = "together", _("together: sums are masked, and the total noise is that of a single study")

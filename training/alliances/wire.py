@@ -154,7 +154,7 @@ class Hub:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until a program may ask again after failed requests of this process. People do not have to wait."""
+        """Seconds until this process may send automatic requests again after a failure. Users need not wait."""
         return max(self._pause(method).seconds_left for method in ("GET", "POST", "PUT"))
 
     def _pause(self, method: str) -> Backoff:

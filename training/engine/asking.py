@@ -239,7 +239,7 @@ def _kept(run: Run, index: int, arrays: Arrays) -> str:
 
 
 def costs_of(run: Run, bounds: Sequence[float]) -> list[float]:
-    """Return the most that anyone with each promise was charged for a batch, in μ², within the run's budget. Public.
+    """Return, for each promise, the largest charge to anyone for a batch, in μ², within the run's budget. Public.
 
     If a policy approved after the plan makes a smaller promise than any in the plan, the whole share counts as used.
     """

@@ -33,7 +33,7 @@ from training.notices import notify_share_used
 
 @dataclass(frozen=True, eq=False)
 class Charges:
-    """Charges of a batch in μ², (H,) each: ascending ids of ``holders``, ``spent``, and ``limits`` of accounts."""
+    """Charges of a batch, as arrays (H,): ids of ``holders`` (ascending), ``spent`` and account ``limits`` in μ²."""
 
     holders: np.ndarray
     spent: np.ndarray
@@ -108,8 +108,8 @@ def batch_faults(
 ) -> Iterator[str]:
     """Yield messages about differences between a batch, the question of its round, and its release in the register.
 
-    ``bounds`` are the most that anyone in each of the plan's budgets could have been charged, in μ²; None if an earlier
-    batch has charged them. ``most`` is the largest charge of a charging class, if there are any.
+    ``bounds`` are the largest possible charges in each of the plan's budgets, in μ²; None if an earlier batch made the
+    charges. ``most`` is as in :class:`training.engine.questions.Released`, 0 if it is not given.
     """
     run, opened_round, content = batch.run, batch.round, release.content
     assert opened_round is not None, "the batch has a round"

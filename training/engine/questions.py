@@ -203,7 +203,7 @@ class Questions(ABC):
         return records_of(run, fitted, people.holders, cache)
 
     def spent(self, run: Run) -> list[float | None]:
-        """Return the most that anyone with each promise was charged in total, in μ², or None without protection."""
+        """Return the largest total charge to anyone with each promise, in μ²; None for a level without protection."""
         return run.spent
 
     def rehearsed(self, run: Run) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def _about(name: str, person: int) -> bytes:
 def _sealed(
     array: np.ndarray, order: np.ndarray, ends: np.ndarray, people: np.ndarray, ring: Ring, name: str, nonce: bytes
 ) -> Iterator[bytes]:
-    """Yield rows in the order of their owners, several people's at a time and each person's encrypted separately."""
+    """Yield encrypted rows in the order of their owners: several people at a time, each with a separate key."""
     width, keys = _width(array), ring.keys_of(people)
     first = read = 0
     while first < len(people):

@@ -200,7 +200,10 @@ class RunMethod(Protocol):
         ...
 
     def leads(self, run: Run) -> list[list[float]]:
-        """Return each round's shares of labels by lead of the largest count; empty if no counts are released."""
+        """Return, for each round, how large the lead of the winning label was; empty if no counts are released.
+
+        See :func:`training.methods.neighbours.round_leads`.
+        """
         ...
 
     def kind_of(self, batch: Batch) -> str:
@@ -312,7 +315,7 @@ class EngineMethod(ABC):
         yield from self.kept_faults(batch, release, question)
 
     def bounds(self, question: Any, batch: Batch) -> list[float] | None:
-        """Return the most that anyone in each of the plan's budgets could have been charged for a batch, in μ²."""
+        """Return, for each of the plan's budgets, the largest possible charge to anyone for a batch, in μ²."""
         start = position_in_round(batch)
         return question.bounds(question.part(batch.index, start, batch.size))
 

@@ -139,7 +139,7 @@ class NoJointMethod(JointMethod):
 
 
 def _answers(batch: Batch, release: Release) -> Iterator[tuple[JointQuestion, Release]]:
-    """Yield the questions, even ended ones, that a site answered in the state before a batch, with the releases."""
+    """Yield all questions (even ended ones) that a site answered for a batch, with the release of each answer."""
     questions = JointQuestion.objects.filter(joint__run=batch.run_id).order_by("number")
     state = questions.get(number=release.content["joint"]["number"]).document.state
     sums = Release.objects.filter(run=batch.run_id, kind=Release.Kind.SUMS)

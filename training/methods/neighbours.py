@@ -111,7 +111,7 @@ def rounds_plan(
 ) -> tuple[list[RoundPlan], tuple[Sentence, ...], tuple[Forecast, ...]]:
     """Return the rounds, notes, and forecasts for labels and student.
 
-    Rounds are planned for a ``share`` of every cap, and for all labels or only ``wanted``.
+    Rounds are planned for a ``share`` of every cap, and for all labels or at most ``wanted``.
 
     The first call takes seconds. Raises PlanError with a message that says what to do.
     """
@@ -448,9 +448,9 @@ def _first(run: Run, points: np.ndarray) -> _Opening:
 
 
 def _residual(run: Run, points: np.ndarray) -> _Opening:
-    """Return a round of residual votes on other points, against the first round's student.
+    """Return a round that asks holders to correct the first student's predictions for other points.
 
-    A σ and radius chosen in the proposal are kept.
+    If the proposal sets σ or the radius, these values are kept.
     """
     asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
@@ -536,11 +536,11 @@ LEADS = (0, 1, 2, 3, 5, 10, 20)
 
 
 def round_leads(run: Run) -> list[list[float]]:
-    """Return each round's shares of labels by lead of the largest count.
+    """Return the distribution of the winning labels' leads in each round with releases.
 
-    For each round with releases, these are the shares of points whose largest count exceeds the second largest by at
-    least one bound in :data:`LEADS`, in units of σ, and by less than the next. Counts of residual votes are interpreted
-    in the same way as for labels.
+    The lead is the difference between the largest and the second largest count, in units of σ. Each number is the share
+    of points whose lead is at least one bound in :data:`LEADS` and less than the next. Counts of residual votes are
+    interpreted in the same way as for labels.
     """
     return [_leads(each.pk, each.artifact, each.position) for each in run.rounds.all() if each.position]
 

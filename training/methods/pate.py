@@ -156,7 +156,7 @@ def _simulated(run_id: UUID) -> SimulatedVote:
 
 
 def _points(run: Run) -> str:
-    """Return the digest of the public points at planning, because they may have been encoded or removed later."""
+    """Return the digest of the public points when the run was planned. They may have been encoded or removed since."""
     if run.alliance is not None:
         return run.alliance.terms["public"]["digest"]
     return run.plan.get("points", run.public_points.digest)  # plans of earlier versions lack the digest

@@ -390,7 +390,7 @@ def teachers_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
 
 
 def _of_all(plan: Plan, sites: int) -> Plan:
-    """Return the plan with the teachers of all sites, which all have the same number."""
+    """Return the plan with the teachers of all sites; every site has the same number of teachers."""
     groups = (replace(each, holders=sites * each.holders, teachers=sites * each.teachers) for each in plan.groups)
     return replace(plan, notes=(), groups=tuple(groups), teachers=sites * plan.teachers)
 

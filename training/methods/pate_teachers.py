@@ -98,7 +98,7 @@ def run_prepare(run: Run) -> bool:
 
 
 def _begin(run: Run) -> bool:
-    """Start preparing an approved run if it may spend now; return whether to prepare it."""
+    """Start preparing an approved run if it may spend now; return whether people must still be assigned to teachers."""
     with spending(run, Run.Status.APPROVED) as held:
         if held is not None and not spending_may_begin(held):
             message_set(held, WAITS)

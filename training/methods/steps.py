@@ -92,8 +92,8 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
 
     The plan depends only on public information: policies, head counts, shares, public points, evaluation data
-    (conditions 1 and 2 in docs/gaussian-accounts.md). Rounds of steps use equal parts of the share. Without public
-    points, rounds of counts come first and use the part `COUNTED`.
+    (conditions 1 and 2 in docs/gaussian-accounts.md). Without public points, the run begins with rounds of counts,
+    which use the fraction `COUNTED` of the share. The rounds of steps use equal parts of the rest.
     """
     steps, promises = Steps.from_json(run.choices), promises or planned_promises(run)
     budgets = budgets_of(run, promises, share)
@@ -189,8 +189,8 @@ def _forecasts(
 ) -> tuple[Forecast, ...]:
     """Return forecasts of the first round's model; empty if there are too few public points.
 
-    Outcomes other than classes require evaluation data. So do runs without public points, whose forecast uses them
-    instead of the rows that the run will draw.
+    Outcomes other than classes require evaluation data. Runs without public points also require them: they replace the
+    rows that the run will draw.
     """
     key = public_key or test_key
     if key is None:

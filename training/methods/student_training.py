@@ -147,7 +147,7 @@ def checkpoints_folder(run: Run) -> str:
 
 
 def _key(recipe: StudentRecipe, releases: Releases) -> str:
-    """Return a key for a training, which is equal for all inputs that produce the same student."""
+    """Return a key that identifies a student by its recipe and training data."""
     digest = hashlib.sha256(json.dumps([__version__, recipe.learner, recipe.parameters, recipe.seed]).encode())
     for array in (releases.rows, releases.counts, releases.sigma):
         digest.update(np.ascontiguousarray(array).tobytes())

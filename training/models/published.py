@@ -96,9 +96,9 @@ class StudentModel(Published):
 
 
 class StudentTraining(Part):
-    """Training for a finished run in a separate task, to train another version of its student or to assess a version.
+    """Task that trains another version of a finished run's student, or assesses the existing ``version``.
 
-    To assess ``version``, the same student is trained on true public labels.
+    A version is assessed by training the same student on true public labels.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="trainings")

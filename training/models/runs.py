@@ -418,7 +418,7 @@ class TeacherChunk(Part):
 
 
 class Shard(Part):
-    """Some holders of the current batch: those with id ≡ ``number`` modulo the number of shards."""
+    """Part of the current batch: all holders whose id modulo the number of shards is ``number``."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="shards")
     number = models.PositiveIntegerField()

@@ -113,7 +113,7 @@ def classes_seen(outcome: Outcome, labels: np.ndarray | None) -> list[int]:
 
 
 def _owners(study: Study, rows: Rows, most: int, progress: Progress) -> tuple[np.ndarray, np.ndarray]:
-    """Register the people of private rows; return each row's holder, and whether the row is stored, (N,) each.
+    """Register the people of private rows; return each row's holder (N,), and whether the row will be stored (N,).
 
     The caller holds the study's lock. ``most`` is the maximum number of rows stored per holder.
     """

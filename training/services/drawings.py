@@ -5,8 +5,7 @@ They are either drawn with noise at a user's request, charged, stored and reused
 numbers.
 
 For each check question, a drawing counts the people whose first answer was right and those whose first answer was
-wrong. Each person is counted in at most one of these two cells, and so in at most as many cells as there are questions.
-See docs/gaussian-accounts.md.
+wrong. Each person is therefore counted in at most one cell per question. See docs/gaussian-accounts.md.
 """
 
 import math
@@ -248,7 +247,7 @@ class Understanding:
 
 @dataclass(frozen=True)
 class AnswerCounts:
-    """Newest count of answers: the version of the form, the time, and the results, most wrong answers first."""
+    """Results of the newest count of answers to a version of the form; questions with the most wrong answers first."""
 
     form_version: int
     counted_at: datetime
@@ -307,7 +306,7 @@ def _question(study: Study) -> HeadCountQuestion:
 
 
 def _counted(form: ConsentForm, holders: np.ndarray) -> np.ndarray:
-    """Return whether each first answer was right, for all questions, then whether it was wrong, (2·questions, H)."""
+    """Return the holders' first answers, shape (2·questions, H): a row per question for “right”, then for “wrong”."""
     answered, right = np.zeros(len(holders), dtype=np.int64), np.zeros(len(holders), dtype=np.int64)
     rows = CheckAnswers.objects.filter(form=form, counted=False, answered__gt=0)
     for holder, mask, right_mask in rows.values_list("holder_id", "answered", "right").iterator(chunk_size=5000):

@@ -44,7 +44,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class _Rest:
-    """New file of a dataset without some holders, not yet in use. ``gone`` is the number of removed rows by holder."""
+    """New file of a dataset that omits some holders' rows; ``gone`` is the number of omitted rows by holder.
+
+    The dataset does not use the file yet.
+    """
 
     dataset: Dataset
     before: str
@@ -82,7 +85,7 @@ def _private(study: Study) -> list[Dataset]:
 
 
 def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
-    """Store a dataset's rows again without some holders; return None if they own no rows."""
+    """Write a new file of a dataset that omits the rows of ``holders``; return None if they own no rows."""
     arrays = records_load(dataset)
     before, owners = dataset.artifact, arrays_load(dataset.artifact, "holder")["holder"]
     gone, stays = np.isin(owners, list(holders)), ~np.isin(arrays["holder"], list(holders))

@@ -65,11 +65,11 @@ def too_few_labels(labels: int) -> Sentence | None:
 def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
     """Return reasons not to publish a model automatically; empty if it is good enough.
 
-    A model passes if it was evaluated on at least `LEAST_TEST_POINTS` points, the 95 % interval of its area lies above
-    0.5 (the area of a model that always predicts the same class), and its accuracy is above that of always predicting
-    the most frequent class. A model of a rare outcome may hardly ever predict it but still show who is at risk, so a
-    person must decide whether to publish it. For other outcomes the first measure decides: R² above 0, concordance or
-    mean area above 0.5.
+    A classifier passes if it was evaluated on at least `LEAST_TEST_POINTS` points, the 95 % interval of the area under
+    its ROC curve is above 0.5 (the area of a model that always predicts the same class), and its accuracy is above that
+    of always predicting the most frequent class. A model of a rare outcome may hardly ever predict it but still show
+    who is at risk, so a person must decide whether to publish it. Other models pass if the interval of their first
+    measure is above the value of a constant model: 0 for R², 0.5 for concordance and for the mean area.
     """
     least = settings.LEAST_TEST_POINTS
     if least is None:

@@ -179,7 +179,7 @@ def _calibration_of(model: Model) -> Calibration:
 
 
 def _labels_right(releases: Releases, truth: np.ndarray | None) -> float | None:
-    """Return the share of released labels that are right, as published; None if it is unknown, and for categories."""
+    """Return the rounded share of released labels that are right; None if the true labels are unknown."""
     if truth is None:
         return None
     return published_accuracy(int((truth[releases.rows] == releases.labels).sum()), len(releases))
