@@ -266,7 +266,7 @@ def test_clocks_and_versions_that_differ_are_refused_in_words(monkeypatch: pytes
     monkeypatch.setattr(Hub, "post", older)
     english, german = problem(site)
     assert "The hub uses ipate-sites-1 and the site uses ipate-sites-0. Update the older" in english
-    assert "Aktualisieren Sie die ältere Seite" in german
+    assert "Aktualisieren Sie die ältere Version" in german
 
 
 def test_a_site_that_tells_impossible_head_counts_stops_no_plan_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
