@@ -34,7 +34,7 @@ def slot(person: object) -> Iterator[None]:
 
 
 def _take(stack: ExitStack, names: list[str]) -> None:
-    """Lock the first file in ``names`` that is free until ``stack`` closes. Raises NoSlotError if none is free."""
+    """Lock the first free file in ``names`` until ``stack`` closes. Raises NoSlotError if none is free."""
     folder = Path(settings.VAR_DIR, "slots")
     folder.mkdir(exist_ok=True, mode=0o700)
     for name in names:

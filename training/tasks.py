@@ -1,4 +1,4 @@
-"""Celery tasks. Each task takes at most an id, and calls a service."""
+"""Celery tasks. Each calls a service, and takes no argument other than an id."""
 
 from functools import partial
 

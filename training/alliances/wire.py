@@ -1,4 +1,4 @@
-"""Signed requests from a site to its hub, sent over TLS through the proxy set in the environment, and their keys.
+"""Signed requests from a site to its hub, over TLS and through the environment's proxy, and the keys of both.
 
 Each request contains the name of the site, the time, and a signature over method, path, time and body. The hub refuses
 times that differ by more than `CLOCK_SKEW`; repeating a request within that time has no further effect.

@@ -36,10 +36,10 @@ def method_of(run: Run) -> RunMethod:
 
 
 def student_data_of(run: Run) -> StudentData:
-    """Return the training data of the student of a run whose outcome is a model."""
+    """Return the data for training the student of a run that produces a model."""
     return cast(ModelMethod, method_of(run)).student_data(run)
 
 
 def table_of(run: Run) -> ResultTable:
-    """Return the released table of a run whose outcome is a table."""
+    """Return the released table of a run that produces one."""
     return cast(TableMethod, method_of(run)).table(run)

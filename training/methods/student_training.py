@@ -229,7 +229,7 @@ def student_check(run: Run, wrong: Callable[[str, object], None]) -> None:
 def shape_check(
     run: Run, role: str, learner: Parametrised, wrong: Callable[[str, object], None], encoder: Encoder | None = None
 ) -> None:
-    """Report an error if a learner cannot learn from records like the proposal's public points or their vectors."""
+    """Report an error if a learner cannot handle the shape of the public points or of the encoder's vectors."""
     if run.public_dataset_id:
         try:
             schema = schema_from_json(run.public_points.schema)

@@ -397,7 +397,7 @@ def suggested_method(kind: str, points: int) -> Suggestion:
 
 
 def suggestion_for(study: Study) -> Suggestion:
-    """Return the suggestion for a new proposal in a study, based on its last public dataset (or for tables)."""
+    """Return the suggestion for a proposal, based on the study's last public dataset or, if it has none, for tables."""
     public = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).order_by("-imported_at").first()
     if public is None:
         return suggested_method("table", 0)
