@@ -242,10 +242,9 @@ def largest_cap(study: Study) -> float:
 
 
 def _limits(study: Study) -> tuple[dict[UUID, datetime], dict[UUID, float]]:
-    """Return when each share was granted, and the fraction of their caps that accounts could spend while it was open.
+    """Return when each share was granted, and its limit: the fraction of a cap that accounts could reach under it.
 
-    This fraction is the recorded limit plus any shares opened in the meantime, for example for head counts during a
-    run.
+    The limit is the recorded one plus any shares opened in the meantime, for example for head counts during a run.
     """
     granted_at, limits, being_spent = dict[UUID, datetime](), dict[UUID, float](), set[UUID]()
     rows = ShareRecord.chain(study.pk).values_list("subject", "kind", "share", "limit", "recorded_at")

@@ -24,7 +24,9 @@ _MOST_LOSSES = 6_144  # largest grid of one step
 
 @dataclass(frozen=True)
 class Losses:
-    """Upper bound on the distribution of a privacy loss: masses on a grid, each rounded up and moved to larger losses.
+    """Upper bound on the distribution of a privacy loss, as masses on a grid.
+
+    Each mass is at least the true mass, and belongs to the true loss or a larger one.
 
     Attributes:
         spacing: h.
