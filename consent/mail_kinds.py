@@ -96,7 +96,7 @@ def register() -> None:
         MailKind("renewal", _("a decision needs to be renewed"), _renewal),
         MailKind("result_published", _("a result was published"), _news, wish="results"),
         MailKind("results_of_year", _("what was learned this year"), _news, wish="results"),
-        MailKind("decide_later", _("the reminder to decide, which you asked for"), _later),
+        MailKind("decide_later", _("the reminder you asked for"), _later),
         MailKind("handed_over", _("another person answers from now on")),
         MailKind("study_closed", _("a study was closed")),
         MailKind("new_link", _("a new link was created for you")),

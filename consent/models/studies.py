@@ -212,7 +212,9 @@ class Study(Recorded):
         "δ",
         default=1e-5,
         validators=[MinValueValidator(1e-9), MaxValueValidator(0.01)],
-        help_text=_("The δ for which every ε is stated. Choose it well below 1 / number of data holders."),
+        help_text=_(
+            "The δ for which every ε is stated. Choose a value well below 1 divided by the number of data holders."
+        ),
     )
     rehearsal = models.BooleanField(
         _("rehearsal"),

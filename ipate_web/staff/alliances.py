@@ -112,7 +112,7 @@ class InvitationForm(forms.Form):
         label=gettext_lazy("Invitation"),
         max_length=500,
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
-        help_text=gettext_lazy("The line that the hub gave you, ideally not over the network."),
+        help_text=gettext_lazy("The invitation that the hub gave you, preferably by phone or in person."),
     )
 
 

@@ -78,7 +78,10 @@ HEADINGS = (
         gettext_noop("What you will hear from us"),
         gettext_noop("which results people will get, and that none of them is about a single person"),
     ),
-    (gettext_noop("Questions and complaints"), gettext_noop("who answers, and who is independent of the study")),
+    (
+        gettext_noop("Questions and complaints"),
+        gettext_noop("who answers questions, and who is independent of the study"),
+    ),
 )
 
 

@@ -85,7 +85,7 @@ class ReceiptForm(forms.Form):
         label=gettext_lazy("Code or number of the receipt"),
         max_length=100,
         help_text=gettext_lazy(
-            "Three groups of five letters and digits, as the caller reads them out, or the 64 digits."
+            "Enter the three groups of five characters that the caller reads out, or all 64 digits of the number."
         ),
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )

@@ -143,8 +143,8 @@ class IncludedNoise:
         if scale != self._spread:
             raise Refused(
                 gettext_noop(
-                    "This release needs noise of %(needed)g, but the total has only %(left)g left for it. Only one "
-                    "noisy sum can be released."
+                    "This release needs noise of %(needed)g, but the sites' total contains only %(left)g that is "
+                    "still unused. It can be released as one noisy sum only."
                 ),
                 needed=scale,
                 left=self._spread or 0,

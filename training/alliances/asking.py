@@ -472,7 +472,7 @@ class SiteLedger:
         assert self.charges is not None, "made to commit"
         row = JointQuestion.objects.select_for_update().get(joint__run=self.run.pk, number=question.number)
         if question.number <= self.last(question.roster):
-            raise Refused(gettext_noop("This question, or a later one of the run, has been answered in the meantime."))
+            raise Refused(gettext_noop("This question, or a later one in the run, has been answered in the meantime."))
         artifact = f"{sums_folder(row.joint)}/{question.number}-{uuid4().hex[:12]}.npz"
         vector_save(artifact, answer.vector)
         document = answer.answer.document

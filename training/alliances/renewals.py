@@ -149,7 +149,9 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
     alliance = _held(alliance)
     waiting = renewals_waiting(alliance)
     if alliance.left_at is not None or not waiting or waiting[-1].fingerprint != new_fingerprint or not new_fingerprint:
-        raise ValidationError(_("This key is not waiting for confirmation. Check again which key is."))
+        raise ValidationError(
+            _("This key is not waiting for confirmation. Reload the page to see whether another key is.")
+        )
     try:
         before = alliance_verify(alliance)
         if alliance.is_hub:

@@ -291,7 +291,7 @@ def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[Sentence]
             found.append(Sentence(gettext_noop("The columns are in a different order in this study.")))
     for what in sorted({*theirs, *ours} - {"columns", *_OF_FILES}):
         if theirs.get(what) != ours.get(what):
-            text = gettext_noop("“%(what)s” of a record is %(ours)s in this study and %(theirs)s in the alliance.")
+            text = gettext_noop("For records, “%(what)s” is %(ours)s in this study but %(theirs)s in the alliance.")
             found.append(Sentence(text, what=what, ours=str(ours.get(what)), theirs=str(theirs.get(what))))
     return found
 

@@ -64,8 +64,8 @@ AS_THEY_ARE = Sentence(gettext_noop("The records, unchanged: pixels, or columns 
 
 ONLY_REHEARSED = gettext_noop("Baselines are only for rehearsal studies. Choose another variant.")
 SLACKS_USED = gettext_noop(
-    "A study can approve at most %(most)d runs over samples, because the part of its δ set aside for such runs is "
-    "used up after that. Choose the variant that charges everyone for their own gradients."
+    "A study can approve at most %(most)d runs that sample people, because the part of δ reserved for such runs is "
+    "then used up. Choose the variant that charges everyone for their own gradients."
 )
 
 
@@ -159,8 +159,8 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
         raise PlanError(
             Sentence(
                 gettext_noop(
-                    "This study's δ, %(delta).2g, is too small to reserve parts of it for runs over samples. Choose "
-                    "the variant that charges everyone for their own gradients."
+                    "This study's δ, %(delta).2g, is too small to reserve parts of it for runs that sample people. "
+                    "Choose the variant that charges everyone for their own gradients."
                 ),
                 delta=run.study.delta,
             )

@@ -495,7 +495,9 @@ def last_schema(study: Study) -> dict[str, Any]:
     """Return the schema of a study's last dataset. Raises ValidationError if the study has no dataset."""
     last = study.datasets.order_by("imported_at").last()
     if last is None:
-        raise ValidationError({"schema": _("It is unknown what the rows contain. Provide a schema.")})
+        raise ValidationError(
+            {"schema": _("This study has no earlier dataset to take the schema from. Provide a schema.")}
+        )
     return last.schema
 
 

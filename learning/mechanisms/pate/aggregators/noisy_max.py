@@ -34,8 +34,8 @@ class GNMax(Aggregator):
         "σ",
         gettext_noop("vote noise"),
         gettext_noop(
-            "Standard deviation of the Gaussian noise on each class's count, in votes. About 0.2 × the number of "
-            "teachers; more noise makes labels cheaper."
+            "Standard deviation of the Gaussian noise on each class's count, in votes. Usually about 0.2 times the "
+            "number of teachers. More noise makes labels cheaper."
         ),
         suggested=lambda teachers, classes=10: 0.2 * teachers,
     )
