@@ -116,7 +116,7 @@ class History:
         return {(each.level, each.epsilon): each for each in group_budgets(self.study, self.runs)}
 
     def most(self) -> dict[tuple[str, float], float]:
-        """Return the largest account of each promise."""
+        """Return the largest account for each promise."""
         snapshot = consent_snapshot(self.study)
         spent, most = balances(self.study).of(snapshot.holders), dict[tuple[str, float], float]()
         for promise, amount in zip(promises_of(snapshot), spent.tolist(), strict=True):

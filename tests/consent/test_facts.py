@@ -77,7 +77,7 @@ ALLIANCE = {"name": "Wards", "hub": "The Example Hub", "sites": ["Ward A", "Ward
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_page_and_paper_tell_every_fact_before_anybody_decides(db: None, language: str) -> None:
-    """This includes the studies with which it learns together, because receipts come too late for that."""
+    """This includes the studies with which it learns together, because it would be too late on a receipt."""
     told = {"data_protection_officer": "Dr. D.", "recipients": "The archive", "jurisdiction": "Utopia"}
     study = factories.study_open(**told, retention_until=date(2050, 12, 31), alliance=ALLIANCE)
     factories.holder_create(study, user=user_create("hanna"))

@@ -78,7 +78,7 @@ def test_threshold_is_the_largest_divergence_of_two_normal_tails(margin: float) 
 
 @pytest.mark.parametrize("scale", [1e-3, 0.3, 3.0])
 def test_the_cost_never_exceeds_the_data_independent_one(scale: float) -> None:
-    """This holds even for noise too small to compute with, and for a certain label."""
+    """This holds even for noise too small to compute with, and for a label that is certain."""
     for votes in ([[250.0, 0.0], [130.0, 120.0]], [[250.0, 0.0, 0.0], [130.0, 119.0, 1.0]]):
         for cost, noise in ((gnmax_rdp, scale), (lnmax_rdp, 1 / scale)):
             exact, bound = cost(votes, noise, method="exact"), cost(votes, noise)

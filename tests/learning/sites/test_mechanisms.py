@@ -161,7 +161,7 @@ def smooth(numbers: np.ndarray) -> np.ndarray:
 
 
 def surprise(numbers: np.ndarray, spread: float) -> float:
-    """Return the probability of so extreme a variance; that of rounded normals is 1/12 larger."""
+    """Return the probability of a variance this extreme; the variance of rounded normals is 1/12 larger."""
     tail = stats.chi2.cdf((numbers.astype(float) ** 2).sum() / (spread**2 + 1 / 12), len(numbers))
     return float(2 * min(tail, 1 - tail))
 

@@ -249,7 +249,7 @@ def test_canonical_bytes_are_those_of_the_protocol() -> None:
 
 
 def test_keys_and_signatures_are_those_of_rfc_8032() -> None:
-    """Section 7.1, test 1: the public key. A signature is refused by another key."""
+    """The public key is that of section 7.1, test 1. With another key, a signature is refused."""
     private = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
     key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private))
     assert public_key(key) == "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
