@@ -49,11 +49,11 @@ def test_a_share_is_positive_and_at_most_the_free_part(study: Study) -> None:
         with pytest.raises(ValidationError, match="above 0"):
             granted(study, share)
     granted(study, 0.75)
-    with pytest.raises(ValidationError, match=r"Only 0\.25 of every holder"):
+    with pytest.raises(ValidationError, match=r"Only a share of 0\.25 is"):
         granted(study, 0.26)
     granted(study, 0.25)
     assert share_free(study) == 0.0
-    with pytest.raises(ValidationError, match="Only 0 of every"):
+    with pytest.raises(ValidationError, match="Only a share of 0 is"):
         granted(study, 0.01)
 
 

@@ -88,8 +88,8 @@ def verify(*options: str) -> list[str]:
     except CommandError as error:
         assert error.returncode == 1
         faults = [line.strip() for line in report.getvalue().splitlines() if line[:9].isspace()]
-        faults += [line for line in report.getvalue().splitlines() if "noted row" in line]
-        assert str(error).startswith(f"{len(faults)} faults.")
+        faults += [line for line in report.getvalue().splitlines() if "no chain contains" in line]
+        assert str(error).startswith(f"{len(faults)} fault")
         return faults
     return []
 

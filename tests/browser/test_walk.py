@@ -175,7 +175,7 @@ def policy_propose(installation: Installation) -> None:
     site.press("Propose")
     for level, epsilon in {"high": "2", "average": "4", "low": "8"}.items():
         site.page.locator(f"input[type=number][name={level}], input[name={level}]").last.fill(epsilon)
-    site.page.get_by_label("Reason").fill("The records are old, and few people know them.")
+    site.page.get_by_label("Reason", exact=True).fill("The records are old, and few people know them.")
     site.page.get_by_label("Reason for keeping the names").fill("They are those of the hospital's other studies.")
     site.press("Show odds", "Propose version")
     site.says("Version 1 is waiting for a second person")

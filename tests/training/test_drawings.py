@@ -224,7 +224,7 @@ def test_without_a_free_share_nothing_is_counted_or_cleared() -> None:
     run_start(study_answers, **TABLE_RUN)
     holder = study_answers.holders.earliest("pk")
     answer(holder)
-    with pytest.raises(ValidationError, match="Only 0 of every holder"):
+    with pytest.raises(ValidationError, match="Only a share of 0 is"):
         count(study_answers)
     assert stored(holder) == [(ALL, ALL, False)]
     assert answer_counts(study_answers) is None
