@@ -137,7 +137,7 @@ def test_each_batch_of_each_rehearsal_has_noise_of_its_own() -> None:
 
 @each_engine()
 def test_withdrawing_before_a_release_equals_never_taking_part(name, monkeypatch) -> None:
-    """Without noise and with the same random draws, a run begun without the person has the same releases and charges."""
+    """Without noise and with the same random draws, a run without the person has the same releases and charges."""
     monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     monkeypatch.setattr(pate_teachers, "token_bytes", lambda size: b"k" * size)
     recipe = RECIPES[name]
