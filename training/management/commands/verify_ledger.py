@@ -43,7 +43,9 @@ class Command(BaseCommand):
                 self.stdout.write(f"{value}: no chain contains this hash, so a chain was shortened or rewritten.")
                 faults += 1
         if faults:
-            raise CommandError(f"{counted(faults, 'fault', 'faults')}. Leave the database unchanged and compare it with a backup.")
+            raise CommandError(
+                f"{counted(faults, 'fault', 'faults')}. Leave the database unchanged and compare it with a backup."
+            )
 
     def _verify(self, study: Study, replay: bool) -> int:
         """Verify one study and store the results; return the number of faults."""
