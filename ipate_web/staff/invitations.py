@@ -236,7 +236,7 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
                 form,
                 action=_("Yes, create a new link"),
                 effects=[
-                    _("This person's earlier links will stop working at once. Their decision remains valid."),
+                    _("This person's earlier links will stop working immediately. Their decision remains valid."),
                     _("Your name and the reason will be stored permanently."),
                 ],
                 back=reverse("staff:link_new", args=[study.slug]),

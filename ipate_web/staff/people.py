@@ -428,9 +428,9 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
 def _effect(study: Study, kind: str) -> str:
     """Return the consequence of a circumstance that is about to be recorded."""
     if kind == Circumstance.Kind.DIED:
-        return _("The person's link and account will stop working at once. %(after)s.") % {
+        return _("The person's link and account will stop working immediately. %(after)s.") % {
             "after": capfirst(study.get_after_death_display())
         }
     if kind == Circumstance.Kind.INCAPABLE:
         return f"{capfirst(study.get_after_incapacity_display())}."
-    return _("If another person answers from now on, earlier links and accounts will stop working at once.")
+    return _("If another person answers from now on, earlier links and accounts will stop working immediately.")

@@ -137,14 +137,14 @@ class ApprovalForm(ConditionsForm):
         label=gettext_lazy("In force from"),
         required=False,
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-        help_text=gettext_lazy("Leave empty to start at once."),
+        help_text=gettext_lazy("Leave empty to start immediately."),
     )
 
     def clean_effective_from(self) -> datetime | None:
         moment = self.cleaned_data["effective_from"]
         if moment and moment < timezone.now():
             raise ValidationError(
-                gettext_lazy("This time is in the past. Enter a later one, or leave it empty to start at once.")
+                gettext_lazy("This time is in the past. Enter a later one, or leave it empty to start immediately.")
             )
         return moment
 

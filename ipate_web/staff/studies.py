@@ -65,7 +65,7 @@ class ClosingForm(ReasonForm):
         else:
             field.help_text = gettext_lazy(
                 "The records will be erased on the following day. If you choose a day in the past, they will be "
-                "erased at once."
+                "erased immediately."
             )
 
     @property

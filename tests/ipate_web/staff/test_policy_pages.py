@@ -42,13 +42,13 @@ def propose(study: Study, **fields: Any) -> EpsilonPolicy:
 def test_odds_are_shown_while_typing_and_before_a_policy_is_proposed(study: Study) -> None:
     carla = as_("carla")
     page = text(carla.post(BASE + "odds/", EPSILONS))
-    assert "High protection now 56 → proposed 53 applies at once now 61 → proposed 56 now 1 → proposed 0.5" in page
+    assert "High protection now 56 → proposed 53 applies immediately now 61 → proposed 56 now 1 → proposed 0.5" in page
     assert "Low protection now 65 → proposed 72 only after they consent again now 77 → proposed 87 now 3" in page
     page = carla.post(BASE + "new/", EPSILONS | {"reason": "High should mean more."})
     rows = page.context["comparison"]
     guesses = [(row["before"].right_guesses, row["after"].right_guesses) for row in rows]
     assert guesses == [(56, 53), (60, 60), (65, 72)]
-    for consequence in ("applies at once", "no change", "only after they consent again"):
+    for consequence in ("applies immediately", "no change", "only after they consent again"):
         assert consequence in page.text
     assert EpsilonPolicy.objects.count() == 1, "nothing is saved"
     carla.post(BASE + "new/", SENT)
@@ -89,7 +89,7 @@ def test_a_second_person_sees_who_is_affected_and_approves(study: Study) -> None
     assert selectors.policy_in_force(study).version == 1
     assert "Version 2 is waiting for a second person" in conrad.get(BASE).text
     page = text(conrad.get(APPROVE))
-    for message in ("applies at once", "no change", "only after they consent again", "Better so."):
+    for message in ("applies immediately", "no change", "only after they consent again", "Better so."):
         assert message in page
     assert "3: " not in page, "no exact number"
     late = conrad.post(APPROVE, {"effective_from": "2020-01-01T00:00"})
