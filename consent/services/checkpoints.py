@@ -196,8 +196,8 @@ def signing_key() -> SigningKey:
         raise CheckpointError(f"{path}: {error}") from error
     if key.public not in settings.CHECKPOINT_KEYS:
         raise CheckpointError(
-            f"Signatures of this key could not be checked: put its public key first in IPATE_CHECKPOINT_KEYS, for "
-            f"all processes: {key.public}"
+            "Signatures made with this key could not be checked: put its public key first in IPATE_CHECKPOINT_KEYS, "
+            f"for all processes: {key.public}"
         )
     return key
 

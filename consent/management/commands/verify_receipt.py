@@ -34,7 +34,7 @@ class Command(BaseCommand):
         if event is None:
             raise CommandError(
                 "No decision has this receipt number. Check each digit. If the signing key has changed in the "
-                "meantime, add the earlier one to IPATE_SIGNING_KEY_FALLBACKS."
+                "meantime, add the earlier key to IPATE_SIGNING_KEY_FALLBACKS."
             )
         self.stdout.write(receipt_sentence(event))
         for term, value in [*receipt_facts(event), *receipt_digests(event)]:
