@@ -39,6 +39,10 @@ LOOKED = 0.25
 """Share of the steps after which the releases determine the ridge."""
 _RIDGE, _SPREAD_POWER = 5.0, 1.5  # ridge at a spread of 1, in a step's noises, and exponent of its growth below
 _ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # exponent after a restart, and largest ridge in units of a step's noise
+_EXPECTATIONS = 80  # updates of the shares of the mixture, which hardly change afterwards
+_SAMPLED = 16.0  # error of an observation in addition to noise, in sampling variances of the people's mean gradient
+_NO_PENALTY: Floats = np.zeros((0, 0))
+_LEAST_SQUARE = 1e-6  # of a coordinate's weight, so that penalties stay finite
 _LOUD = 50.0  # plan signal above which small weights can be distinguished from weights hidden by noise
 _PARAMETER_STEPS = 2.0**24
 _OBSERVED_STEPS = 2.0**40
@@ -87,6 +91,39 @@ def weights_spread(observed: Floats, matrices: Floats, variance: float) -> float
     return float(_CANDIDATES[unlikely.argmin()])
 
 
+def shrunk_weights(
+    observed: Floats, values: Floats, variances: Floats, spreads: Floats = _CANDIDATES[::2]
+) -> tuple[Floats, Floats]:
+    """Return posterior means and mean squares `(F, outputs)` of weights observed with noise, along eigenvectors.
+
+    A coordinate b is observed as value · b + N(0, variance). Its prior is a mixture of normal distributions around 0
+    with these `spreads`, whose shares are fitted to all coordinates by expectation maximisation (Stephens 2017). So a
+    few large weights keep their size among many small ones.
+
+    Args:
+        observed: `(F, outputs)` observations.
+        values: `(F,)` positive eigenvalues.
+        variances: `(F,)` variances of the noise.
+        spreads: Standard deviations of the normal distributions in the mixture.
+
+    >>> means, _ = shrunk_weights(np.array([[9.0], *[[0.1]] * 20]), np.ones(21), np.full(21, 0.04))
+    >>> means[:2].round(1).ravel().tolist()
+    [8.9, 0.0]
+    """
+    squares = spreads**2
+    expected = ((values**2)[:, None] * squares + variances[:, None])[:, None]
+    logs = -0.5 * (np.log(expected) + observed[..., None] ** 2 / expected)
+    likely = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    shares = np.full(len(squares), 1.0 / len(squares))
+    for _ in range(_EXPECTATIONS):
+        parts = likely * shares
+        parts /= parts.sum(axis=-1, keepdims=True)
+        shares = parts.mean(axis=(0, 1))
+    means = values[:, None, None] * squares / expected * observed[..., None]
+    remaining = variances[:, None, None] * squares / expected
+    return (parts * means).sum(axis=-1), (parts * (means**2 + remaining)).sum(axis=-1)
+
+
 def kept_points(public: ArrayLike) -> NDArray[np.int8]:
     """Return coordinates `(P, d)` of public points, evenly sampled if there are more than `MOST_PUBLIC`."""
     everyone = np.asarray(public)
@@ -101,9 +138,10 @@ class Descent:
     Every noisy gradient is multiplied by the inverse of the public points' curvature at its parameters, plus a ridge
     that is proportional to the noise. The ridge is large for the first quarter of the steps; afterwards, the larger the
     released weights, the smaller the ridge (see `weights_spread`). If the weights turn out so small that the first
-    ridge was too small for them, the parameters have followed noise, and the descent restarts with a larger ridge, from
-    the ridge regression of all releases so far. The mean of the iterates (Polyak and Juditsky 1992) averages the noise
-    of their steps. Everything here is public.
+    ridge was too small for them, the parameters have followed noise, and the descent restarts from the weights expected
+    given all releases so far, with a penalty for each direction (see `shrunk_weights`). For more than two classes, and
+    under older plans, it restarts from a ridge regression with a larger ridge. The mean of the iterates (Polyak and
+    Juditsky 1992) averages the noise of their steps. Everything here is public.
 
     Attributes:
         plan: Steps, step size, clipping norm, ridge and the expected people.
@@ -114,6 +152,7 @@ class Descent:
         ridge: Ridge of the next step.
         observed: `(d + 1, outputs)` mean of the steps' estimates of curvature times best parameters, before the ridge
             is chosen.
+        penalty: `(d, d)` matrix of a quadratic penalty after a restart; `(0, 0)` without one.
         step: Number of steps taken.
         loss: Loss of a record.
     """
@@ -125,6 +164,7 @@ class Descent:
     total: Floats
     ridge: float
     observed: Floats
+    penalty: Floats
     step: int = 0
     loss: Loss = CROSS_ENTROPY
 
@@ -139,7 +179,7 @@ class Descent:
         points = kept_points(public)
         length = float(np.median(np.sqrt((points.astype(np.float64) ** 2).sum(axis=1)))) or 1.0
         zero = np.zeros((points.shape[1] + 1, outputs))
-        return cls(plan, points, length, zero, zero, plan.largest_ridge, zero, loss=loss)
+        return cls(plan, points, length, zero, zero, plan.largest_ridge, zero, _NO_PENALTY, loss=loss)
 
     @property
     def weights(self) -> Floats:
@@ -175,7 +215,7 @@ class Descent:
         plan = replace(self.plan, notes=(), warnings=())
         settings = repr((plan, self.length, self.ridge, self.step, self.loss, sums.shape, self.points.shape))
         digest = hashlib.blake2b(settings.encode())
-        for array in (self.points, self.parameters, self.total, self.observed, sums):
+        for array in (self.points, self.parameters, self.total, self.observed, self.penalty, sums):
             digest.update(np.ascontiguousarray(array).data)
         return digest.digest()
 
@@ -186,24 +226,60 @@ class Descent:
             matrices = self._curvatures()
             moved = self.parameters - self.plan.step_size * self._direction(gradient, matrices, self.ridge)
             observed, ridge = self._seen(gradient, matrices)
-            if ridge > max(self.ridge, self.plan.largest_ridge):
+            penalty, largest = self.penalty, max(self.ridge, self.plan.largest_ridge)
+            if ridge > largest and self.plan.per_direction and len(matrices) == 1:
+                moved, penalty = self._shrunk(observed, matrices[0])
+                ridge = largest
+            elif ridge > largest:
                 moved = self._direction(observed, matrices, ridge / math.sqrt(self._looked))
         # The last digits of linear solvers differ between machines; rounding makes the parameters equal.
         parameters = np.rint(moved * _PARAMETER_STEPS) / _PARAMETER_STEPS
         total = self.total + parameters if self.step + 1 > self._early else self.total
-        return replace(self, parameters=parameters, total=total, ridge=ridge, observed=observed, step=self.step + 1)
+        return replace(
+            self,
+            parameters=parameters,
+            total=total,
+            ridge=ridge,
+            observed=observed,
+            penalty=penalty,
+            step=self.step + 1,
+        )
 
     def _curvatures(self) -> Floats:
         constant = np.full((len(self.points), 1), float(INTERCEPT))
         return curvatures(np.hstack([self.points, constant]) / self.length, self.parameters, self.loss)
 
     def _direction(self, gradient: Floats, matrices: Floats, ridge: float) -> Floats:
-        """Return the gradient multiplied by the inverse of the public curvature plus a ridge."""
-        directions = np.empty_like(gradient)
+        """Return the gradient multiplied by the inverse of the public curvature plus a ridge and the penalty."""
+        directions, slope = np.empty_like(gradient), gradient.copy()
+        if len(self.penalty):
+            matrices = matrices.copy()
+            matrices[0, :-1, :-1] += self.penalty
+            slope[:-1] += self.penalty @ self.parameters[:-1]
         for place, matrix in enumerate(matrices):
             alike = slice(place, place + 1) if len(matrices) > 1 else slice(None)
-            directions[:, alike] = scipy.linalg.solve(_ridged(matrix, ridge), gradient[:, alike], assume_a="pos")
+            directions[:, alike] = scipy.linalg.solve(_ridged(matrix, ridge), slope[:, alike], assume_a="pos")
         return self._centred(directions)
+
+    def _shrunk(self, observed: Floats, matrix: Floats) -> tuple[Floats, Floats]:
+        """Return the parameters expected given the releases so far, and the penalty for the remaining steps.
+
+        Noise is not the only error: people are a sample, whose mean gradient has the variance H / 2n. In the first
+        steps this variance is multiplied by `_SAMPLED`, because the curvature changes and is that of public points. The
+        intercept is not shrunk.
+        """
+        along = matrix[:-1, -1] / matrix[-1, -1]
+        values, vectors = np.linalg.eigh(matrix[:-1, :-1] - np.outer(matrix[:-1, -1], along))
+        values = np.maximum(values, _SMALLEST_CURVATURE)
+        sampled = values * (0.5 / self.plan.people)
+        variances = self._variance / self._looked + _SAMPLED * sampled
+        coordinates = vectors.T @ (observed[:-1] - np.outer(along, observed[-1]))
+        means, squares = shrunk_weights(coordinates, values, variances)
+        weights = vectors @ means
+        intercept = (observed[-1] - matrix[-1, :-1] @ weights) / matrix[-1, -1]
+        remaining = self._variance / (self.plan.steps - self._looked) + sampled
+        penalties = remaining / (values * np.maximum(squares.mean(axis=1), _LEAST_SQUARE))
+        return self._centred(np.vstack([weights, intercept])), vectors * penalties @ vectors.T
 
     def _seen(self, gradient: Floats, matrices: Floats) -> tuple[Floats, float]:
         """Return `observed` and `ridge` after a step; near the best parameters B, gradients are H·(parameters - B)."""
@@ -215,9 +291,7 @@ class Descent:
         observed = self.observed + np.rint((curved - gradient) / looked * _OBSERVED_STEPS) / _OBSERVED_STEPS
         if self.step + 1 < looked:
             return observed, self.ridge
-        outputs = gradient.shape[1]
-        variance = self.plan.noise**2 / looked * ((1 - 1 / outputs) if self.loss.centred else 1.0)
-        return observed, self._ridge_of(weights_spread(observed[:-1], matrices[:, :-1, :-1], variance))
+        return observed, self._ridge_of(weights_spread(observed[:-1], matrices[:, :-1, :-1], self._variance / looked))
 
     def _ridge_of(self, spread: float) -> float:
         """Return the ridge for weights of this spread. If it exceeds the largest ridge, the descent restarts."""
@@ -229,6 +303,11 @@ class Descent:
     def _centred(self, vectors: Floats) -> Floats:
         """Centre vectors over the classes if the loss requires it: gradients of the cross entropy add up to 0."""
         return vectors - vectors.mean(axis=1, keepdims=True) if self.loss.centred else vectors
+
+    @property
+    def _variance(self) -> float:
+        """Variance of the noise of each number of a step's gradient."""
+        return self.plan.noise**2 * ((1 - 1 / self.parameters.shape[1]) if self.loss.centred else 1.0)
 
     @property
     def _looked(self) -> int:
@@ -256,6 +335,7 @@ class Descent:
             "ridge": np.array(self.ridge),
             "observed": self.observed,
             "step": np.array(self.step),
+            **({"penalty": self.penalty} if len(self.penalty) else {}),
         }
 
     def at(self, arrays: Mapping[str, NDArray[Any]]) -> Descent:
@@ -266,18 +346,22 @@ class Descent:
             total=arrays["total"],
             ridge=float(arrays["ridge"]),
             observed=arrays["observed"],
+            penalty=arrays.get("penalty", _NO_PENALTY),
             step=int(arrays["step"]),
         )
 
     def same(self, other: Descent) -> bool:
         """Return whether two states are equal up to rounding, which may differ between machines."""
-        pairs = (
+        pairs = [
             (self.parameters, other.parameters),
             (self.total, other.total),
             (self.observed, other.observed),
             (np.array([self.ridge]), np.array([other.ridge])),
-        )
-        return self.step == other.step and all(nearly_same(ours, theirs) for ours, theirs in pairs)
+        ]
+        if len(self.penalty) and len(other.penalty):
+            pairs.append((self.penalty, other.penalty))
+        shapes = self.step == other.step and self.penalty.shape == other.penalty.shape
+        return shapes and all(nearly_same(ours, theirs) for ours, theirs in pairs)
 
 
 def nearly_same(ours: Floats, theirs: Floats) -> bool:

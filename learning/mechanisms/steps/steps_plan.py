@@ -177,6 +177,8 @@ class StepsPlan(Stored):
         until: Largest share of the cap used by this round, not counting earlier rounds, by level.
         notes: Notes for plan and card.
         warnings: Expected problems.
+        per_direction: Whether a restart with two classes shrinks each direction separately; older plans have one
+            ridge for all.
     """
 
     sigma: float
@@ -192,6 +194,12 @@ class StepsPlan(Stored):
     until: dict[str, float]
     notes: tuple[Sentence, ...] = ()
     warnings: tuple[Sentence, ...] = ()
+    per_direction: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON that `from_json` can read; older plans keep theirs, and so the digests of their questions."""
+        document = super().to_json()
+        return document if self.per_direction else {k: v for k, v in document.items() if k != "per_direction"}
 
     @property
     def noise(self) -> float:
@@ -260,6 +268,7 @@ def plan_steps(
         {level.name: min(share, count / (sigma**2 * largest) * _ROUNDING**3) for level in levels},
         _notes(count, sigma, people),
         _warnings(count, math.floor(share * largest * sigma**2 * _ROUNDING)),
+        per_direction=True,
     )
 
 

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 from scipy.special import softmax
+from scipy.stats import norm
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from learning.mechanisms.protocol import PlannedLevel
-from learning.mechanisms.steps.descent import Descent, curvatures, weights_spread
+from learning.mechanisms.steps.descent import Descent, curvatures, shrunk_weights, weights_spread
 from learning.mechanisms.steps.linear import CLIP_STEPS, INTERCEPT, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.steps_plan import Steps, StepsPlan, few_people_notes, plan_steps, strength_of
 from learning.outcomes.labels import curvature_bounds
@@ -51,14 +53,18 @@ def test_a_step_is_newtons_with_the_curvature_of_the_public_points() -> None:
     assert after.weights == pytest.approx(after.parameters / 50)
 
 
-@pytest.mark.parametrize(("true", "people", "noises"), [(3.0, 1000.0, 10.0), (0.0, 1000.0, 320.0), (0.0, 100.0, 20.0)])
-def test_the_first_steps_say_how_large_the_ridge_is(true: float, people: float, noises: float) -> None:
+@pytest.mark.parametrize(
+    ("true", "people", "noises", "older"),
+    [(3.0, 1000.0, 10.0, False), (0.0, 1000.0, 20.0, False), (0.0, 1000.0, 320.0, True), (0.0, 100.0, 20.0, True)],
+)
+def test_the_first_steps_say_how_large_the_ridge_is(true: float, people: float, noises: float, older: bool) -> None:
     """Sums that people with these weights release if the loss is quadratic, in ten dimensions of the same length.
 
     Few people cannot distinguish small weights from none, so their descent is not restarted.
     """
     rng, public = np.random.default_rng(0), 50 * np.vstack([np.eye(10), -np.eye(10)]).astype(np.int64)
     plan = plan_steps([PlannedLevel("ALL", 4.0, people)], dimensions=10, n_classes=2, share=1.0)
+    plan = replace(plan, per_direction=not older)
     state, best = Descent.begin(plan, public, 2), np.zeros((11, 2))
     best[:10, 0] = true * rng.choice([-1, 1], 10)
     best[:10, 1] = -best[:10, 0]
@@ -73,11 +79,16 @@ def test_the_first_steps_say_how_large_the_ridge_is(true: float, people: float, 
             .after(np.rint(gradient * CLIP_STEPS * plan.people / plan.clip_norm))
         )
     assert state.ridge == pytest.approx(noises * plan.noise, rel=0.01)
+    assert state.penalty.shape == ((0, 0) if true or older else (10, 10))
 
 
-def test_the_descent_restarts_at_a_regression_of_the_releases_if_weights_are_small() -> None:
+def test_under_older_plans_the_descent_restarts_at_a_regression_of_the_releases() -> None:
     public = 50 * np.vstack([np.eye(10), -np.eye(10)]).astype(np.int64)
     plan = plan_steps([PlannedLevel("ALL", 4.0, 1000.0)], dimensions=10, n_classes=2, share=1.0)
+    document = plan.to_json()
+    assert document.pop("per_direction") is True
+    plan = StepsPlan.from_json(document)
+    assert plan.to_json() == document  # and so an older question keeps its digest
     state, gradient = Descent.begin(plan, public, 2), np.zeros((11, 2))
     gradient[:10] = 0.003 * np.array([1, -1])
     features, seen = np.hstack([public, np.full((20, 1), INTERCEPT)]) / 50, np.zeros((11, 2))
@@ -100,6 +111,67 @@ def test_the_spread_of_weights_is_estimated_correctly() -> None:
         assert weights_spread(observed, matrices, 0.05**2) == pytest.approx(spread, rel=0.12)
 
 
+def expected_by_integration(seen: float, value: float, variance: float, spreads, shares) -> tuple[float, float]:
+    """Posterior mean and mean square of one weight, by quadrature over its prior and likelihood."""
+
+    def density(weight: float) -> float:
+        prior = sum(share * norm.pdf(weight, 0, spread) for share, spread in zip(shares, spreads, strict=True))
+        return prior * norm.pdf(seen, value * weight, np.sqrt(variance))
+
+    peaks = [0.0, seen / value]
+    moments = [quad(lambda w, k=k: w**k * density(w), -60, 60, points=peaks, limit=400)[0] for k in range(3)]
+    return moments[1] / moments[0], moments[2] / moments[0]
+
+
+def test_weights_are_shrunk_to_their_posterior_means_under_the_most_likely_mixture() -> None:
+    """The oracle maximises the likelihood by another method, and integrates numerically."""
+    from scipy.optimize import minimize_scalar
+
+    rng, spreads = np.random.default_rng(3), np.array([0.1, 2.0])
+    values, variances = rng.uniform(0.5, 2.0, 60), rng.uniform(0.02, 0.2, 60)
+    weights = rng.normal(0, np.where(np.arange(60) < 12, 2.0, 0.1))
+    seen = values * weights + rng.normal(0, np.sqrt(variances))
+    means, squares = shrunk_weights(np.stack([seen, -seen], axis=1), values, variances, spreads)
+    assert means[:, 1] == pytest.approx(-means[:, 0]) and squares[:, 1] == pytest.approx(squares[:, 0])
+
+    likely = np.stack([norm.pdf(seen, 0, np.sqrt((values * spread) ** 2 + variances)) for spread in spreads])
+    share = minimize_scalar(lambda p: -np.log(np.array([1 - p, p]) @ likely).sum(), bounds=(0, 1), method="bounded").x
+    for place in (0, 5, 20, 40):
+        mean, square = expected_by_integration(
+            seen[place], values[place], variances[place], spreads, (1 - share, share)
+        )
+        assert means[place, 0] == pytest.approx(mean, abs=2e-3)
+        assert squares[place, 0] == pytest.approx(square, abs=2e-3)
+
+
+def test_a_restart_keeps_large_weights_among_many_small_ones_and_repeats_from_its_checkpoint() -> None:
+    """The sums come from a quadratic loss with two large weights of thirty."""
+    public = 50 * np.vstack([np.eye(30), -np.eye(30)]).astype(np.int64)
+    plan = plan_steps([PlannedLevel("ALL", 4.0, 3000.0)], dimensions=30, n_classes=2, share=1.0)
+    best = np.zeros((31, 2))
+    best[:2] = 1.5 * np.array([1, -1])
+    best[-1] = 0.4 * np.array([1, -1])
+    ends = {}
+    for name, each in (("older", replace(plan, per_direction=False)), ("each", plan)):
+        state, noise = Descent.begin(each, public, 2), np.random.default_rng(1)
+        features = np.hstack([public, np.full((60, 1), INTERCEPT)]) / state.length
+        while not state.finished:
+            gradient = curvatures(features, state.parameters)[0] @ (state.parameters - best)
+            gradient += noise.normal(0, plan.noise, gradient.shape)
+            sums = np.rint(gradient * CLIP_STEPS * plan.people / plan.clip_norm)
+            again = Descent.begin(each, public, 2).at(state.to_arrays())
+            state, again = state._after(sums), again._after(sums)
+            assert state.same(again) and np.array_equal(state.penalty, again.penalty)
+        ends[name] = state
+    assert len(ends["each"].penalty) and not len(ends["older"].penalty)
+    assert not ends["each"].same(replace(ends["each"], penalty=ends["each"].penalty * 1.01))
+    assert not ends["each"].same(replace(ends["each"], penalty=np.zeros((0, 0))))
+    errors = {name: np.abs(end.learned * end.length - best)[:2].max() for name, end in ends.items()}
+    assert errors["each"] < errors["older"]
+    penalties = np.diag(ends["each"].penalty)
+    assert penalties[:2].max() < penalties[2:].min()
+
+
 def test_the_later_half_of_the_steps_is_averaged_and_a_ridge_that_was_chosen_stays() -> None:
     rng, state, places = np.random.default_rng(0), begin(10, ridge=3.0), []
     for sums in rng.integers(-(10**7), 10**7, (10, 3, 2)):
@@ -113,7 +185,7 @@ def test_the_later_half_of_the_steps_is_averaged_and_a_ridge_that_was_chosen_sta
 def test_without_noise_steps_lead_to_the_exact_solution(classes: int) -> None:
     points, labels = some_records(4000, classes)
     plan = plan_steps([PlannedLevel("ALL", 4.0, 4000.0)], dimensions=4, n_classes=classes, share=1.0)
-    plan = replace(plan, clip_norm=20.0, ridge=0.0)
+    plan = replace(plan, clip_norm=20.0, ridge=0.0, per_direction=False)  # nothing is shrunk
     state, everyone = Descent.begin(plan, points[:500], classes), np.arange(4000)
     records = owned_records(points, labels, everyone, everyone)
     for _ in range(plan.steps):
