@@ -229,7 +229,7 @@ def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement
         if not aggregator.asks_student:  # its thresholds have another meaning
             assert aggregator(**values).warnings(teachers, classes) == []
     for sigma, threshold, words in (
-        (200.0, 75.0, "σ_T = 200 is large for 100 votes across 2 classes"),
+        (200.0, 75.0, "σ_T = 200 is too large for 100 votes across 2 classes"),
         (20.0, 50.0, "The check costs budget but rejects hardly any queries"),
         (20.0, 175.0, "so nearly every query will be rejected"),
     ):

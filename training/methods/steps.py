@@ -166,7 +166,9 @@ def _counts_note(counts: SynthesisPlan) -> Sentence:
 def _placed(run: Run, steps: Steps, strength: float) -> Steps:
     """Return the choices with the representation of the first round. Raises ValueError if it is unsuitable."""
     public = run.public_dataset
-    return steps.placed(_rows_expected(run) if public is None else points_of(public, steps.encoder), strength)
+    if public is None:
+        return steps.placed(_rows_expected(run), strength, drawn=True)
+    return steps.placed(points_of(public, steps.encoder), strength)
 
 
 def _space_expected(run: Run, placed: Steps) -> Space:

@@ -45,6 +45,7 @@ _FEWEST_WORDS, _FEWEST_ENCODED = 16, 96
 _INTERACTING_STRENGTH = 500.0
 _FLOOR_STRENGTH = 800.0
 _LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
+_DRAWN_FLOOR = 3.0  # rows drawn from counts know variances only roughly
 
 STEPS = 60
 STEP_SIZE = 1.0
@@ -120,7 +121,7 @@ class Steps(StepChoices):
         unset=UNSET,
     )
 
-    def placed(self, points: NDArray[Any], strength: float, *, interactions: bool = True) -> Steps:
+    def placed(self, points: NDArray[Any], strength: float, *, interactions: bool = True, drawn: bool = False) -> Steps:
         """Return the same choices with a representation, chosen by the rule if it was left open.
 
         Args:
@@ -129,6 +130,7 @@ class Steps(StepChoices):
                 interactions, magnifies small variances less, and reduces the number of components of texts and of
                 encoders' outputs.
             interactions: Whether a table that consists mostly of numbers may get interactions of these numbers.
+            drawn: Whether the points are drawn from counts, so that their small variances are not to be trusted.
         """
         if self.representation:
             return self
@@ -139,7 +141,8 @@ class Steps(StepChoices):
             fewest = _FEWEST_WORDS if isinstance(own, Words) else _FEWEST_ENCODED
             usual = replace(own, components=max(fewest, min(own.components, together)))
         elif own is None and len(shape) == 1:
-            floor = min(_MOST_FLOOR, max(_LEAST_FLOOR, (_FLOOR_STRENGTH / strength) ** 2))
+            least = _DRAWN_FLOOR if drawn else _LEAST_FLOOR
+            floor = min(_MOST_FLOOR, max(least, (_FLOOR_STRENGTH / strength) ** 2))
             strong = interactions and strength >= _INTERACTING_STRENGTH
             mostly_numbers = strong and len(numeric_columns(points)) >= max(2, shape[0] / 2)
             usual = (Interactions if mostly_numbers else Evened)(together=together, floor=floor)

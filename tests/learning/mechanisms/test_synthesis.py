@@ -217,7 +217,7 @@ def test_a_file_has_no_formula_and_names_all_groups_of_several_codes() -> None:
 
 def test_a_plan_says_what_noise_leaves_and_refuses_what_cannot_be_drawn() -> None:
     few = rounds.plan_synthesis([PlannedLevel("HIGH", 0.01, 20.0)], columns=4, share=0.1, rows=None, bins=20)
-    assert any("drowns" in str(note.template) for note in rounds.plan_notes(few)) and few.rows == 100
+    assert any("too few people" in str(note.template) for note in rounds.plan_notes(few)) and few.rows == 100
     many = rounds.plan_synthesis([PlannedLevel("HIGH", 0.01, 1e6)], columns=4, share=0.1, rows=None, bins=20)
     assert len(rounds.plan_notes(many)) == 1
     for columns, cap, message in ((1, 0.01, "columns"), (101, 0.01, "columns"), (50, 1e-6, "larger share")):

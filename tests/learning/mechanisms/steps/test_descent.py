@@ -344,6 +344,7 @@ def test_weaker_people_have_fewer_thresholds_and_magnify_less() -> None:
     assert (weak.together, weak.floor) == (20, 10.0)
     assert (strong.together, strong.floor) == (750, 0.1)
     assert Steps().placed(RECORDS, 800.0).space(RECORDS).floor == 1.0
+    assert Steps().placed(RECORDS, 9000.0, drawn=True).space(RECORDS).floor == 3.0
     texts = np.zeros((2, 40), np.uint8)
     found = [Steps().placed(texts, strength).space(texts) for strength in (60.0, 240.0, 9000.0)]
     assert [(each.name, each.components) for each in found] == [("words", 16), ("words", 20), ("words", 256)]
