@@ -1,0 +1,345 @@
+"""Our private classifier compared with private peers and models without privacy, on tables with the same rows.
+
+    python -m benchmarks.peers FOLDER [TABLE …] [--splits 5] [--epsilons 3 1 0.25] [--ebm PYTHON] [--diffprivlib PYTHON]
+
+The folder has cardio.csv, bank-additional-full.csv, magic.csv, credit.csv and telco.csv from the UCI repository and
+Kaggle; Adult and Diabetes are read from IPATE_DATA_DIR. Each split has 65 % private rows, 20 % public rows without
+labels, and 15 % test rows. Everybody promises the same ε at δ = 1e-5. All contenders know the limits of numbers, the
+categories and the number of private rows; only “ours” also uses the public rows. “Ours, no public rows” uses a tenth
+of each account to draw rows from noisy counts, as runs do. DP-EBM is in interpret-core and diffprivlib needs an older
+scikit-learn, so pass the Python of an environment that has them; Opacus is used if it can be imported.
+
+Results are stored after each fit in benchmarks/results/peers.json, and the program continues where it stopped.
+benchmarks/results/peers.md is written from them.
+"""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partialmethod
+from importlib.util import find_spec
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+from scipy.optimize import brentq
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from accounting.caps import caps_of
+from learning.estimators import IndividualDPClassifier, IndividualDPSynthesis
+from learning.formats import TabularSchema, catalogue_load
+from learning.mechanisms.counts.table_plan import feature_columns
+from learning.mechanisms.steps.steps_plan import COUNTED, ROWS, Steps
+
+RESULTS = Path(__file__).resolve().parent / "results" / "peers.json"
+DELTA, BINS = 1e-5, 20
+#: Share of a column's numbers below and above its declared limits, which clip typing errors.
+OUTSIDE = 0.001
+
+#: Table → file, delimiter, label, positive label, columns that are left out, columns of codes.
+FILES: dict[str, tuple[str, str, str, str, set[str], set[str]]] = {
+    "cardio": ("cardio.csv", ";", "cardio", "1", {"id"}, {"gender", "cholesterol", "gluc"}),
+    "bank": ("bank-additional-full.csv", ";", "y", "yes", set(), set()),
+    "MAGIC": ("magic.csv", ",", "10", "g", set(), set()),
+    "credit": ("credit.csv", ",", "default.payment.next.month", "1", {"ID"}, {"SEX", "EDUCATION", "MARRIAGE"}),
+    "telco": ("telco.csv", ",", "Churn", "Yes", {"customerID"}, set()),
+}
+
+EBM = """
+import sys
+import numpy as np
+from interpret.privacy import DPExplainableBoostingClassifier
+data, out, epsilon, seed = np.load(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+kinds = ["nominal" if each else "continuous" for each in data["is_code"]]
+bounds = {place: (0.0, 1.0) for place, each in enumerate(data["is_code"]) if not each}
+model = DPExplainableBoostingClassifier(
+    feature_types=kinds, privacy_bounds=bounds, epsilon=epsilon, delta=1e-5, random_state=None, n_jobs=1
+)
+model.fit(data["x"], data["y"])
+np.save(out, model.predict_proba(data["test"])[:, 1])
+"""
+#: Its promise is pure ε, and the norm of rows has to be public.
+DIFFPRIVLIB = """
+import sys
+import numpy as np
+from diffprivlib.models import LogisticRegression
+data, out, epsilon, seed = np.load(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+clip = lambda x: x / np.maximum(1.0, np.linalg.norm(x, axis=1, keepdims=True) / 3.0)
+model = LogisticRegression(epsilon=epsilon, data_norm=3.0, C=1.0, max_iter=500, random_state=seed)
+model.fit(clip(data["x"]), data["y"])
+np.save(out, model.predict_proba(clip(data["test"]))[:, 1])
+"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """Column of a table: a number from 0 to 1 in one coordinate (``width`` 1), or a category in several."""
+
+    start: int
+    width: int
+
+
+#: Columns, rows (n, d) and classes (n,).
+Table = tuple[tuple[Column, ...], np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Private rows ``x`` (n, d) with classes ``y``, public points, and test rows with their true classes."""
+
+    columns: tuple[Column, ...]
+    x: np.ndarray
+    y: np.ndarray
+    public: np.ndarray
+    test: np.ndarray
+    truth: np.ndarray
+
+    def plain(self, x: np.ndarray) -> np.ndarray:
+        """Return the rows (n, columns) with numbers as they are and codes of categories."""
+        return np.column_stack([
+            x[:, each.start] if each.width == 1 else x[:, each.start : each.start + each.width].argmax(axis=1)
+            for each in self.columns
+        ])  # fmt: skip
+
+
+#: Returns the probability of the second class of each test row, for a split, an ε and a seed.
+Contender = Callable[[Split, float, int], np.ndarray]
+
+
+def file_load(path: Path, delimiter: str, label: str, positive: str, left_out: set[str], codes: set[str]) -> Table:
+    """Return columns, rows in [0, 1] with one coordinate per category, and classes. Missing: the median."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file, delimiter=delimiter))
+    blocks, columns, start = [], [], 0
+    for name in rows[0]:
+        if name == label or name in left_out:
+            continue
+        texts = [row[name].strip() for row in rows]
+        numbers = None if name in codes else _numbers(texts)
+        if numbers is None:
+            known = sorted(set(texts))
+            block = np.eye(len(known), dtype=np.float32)[np.searchsorted(known, texts)]
+        else:
+            low, high = np.nanquantile(numbers, [OUTSIDE, 1 - OUTSIDE])
+            known_numbers = np.nan_to_num(numbers, nan=np.nanmedian(numbers)).clip(low, high)
+            block = ((known_numbers - low) / ((high - low) or 1))[:, None]
+        columns.append(Column(start, block.shape[1]))
+        start += block.shape[1]
+        blocks.append(block.astype(np.float32))
+    classes = np.array([row[label].strip() == positive for row in rows], np.int64)
+    return tuple(columns), np.concatenate(blocks, axis=1), classes
+
+
+def _numbers(texts: Sequence[str]) -> np.ndarray | None:
+    try:
+        return np.array([float(text) if text else np.nan for text in texts])
+    except ValueError:
+        return None
+
+
+def table_load(name: str, folder: Path) -> Table:
+    """Return columns, rows (n, d) and classes of a table; of Diabetes, the first stay of each patient."""
+    if name in FILES:
+        return file_load(folder / FILES[name][0], *FILES[name][1:])
+    splits = catalogue_load(name, Path(os.environ["IPATE_DATA_DIR"]))
+    assert isinstance(splits.schema, TabularSchema)
+    columns = tuple(Column(each.start, each.width) for each in feature_columns(splits.schema, BINS))
+    private = splits.private
+    if private.holders is not None:
+        private = private[np.sort(np.unique(private.holders, return_index=True)[1])]
+    x, y = ([getattr(part, of) for part in (private, splits.public, splits.test)] for of in ("x", "y"))
+    return columns, np.concatenate(x), np.concatenate(y)
+
+
+def split_of(table: Table, number: int) -> Split:
+    columns, x, y = table
+    order = np.random.default_rng(1000 + number).permutation(len(x))
+    private, public, test = np.split(order, [int(0.65 * len(x)), int(0.65 * len(x)) + int(0.2 * len(x))])
+    return Split(columns, x[private], y[private], x[public], x[test], y[test])
+
+
+def regression(split: Split, _epsilon: float, _seed: int) -> np.ndarray:
+    return LogisticRegression(max_iter=2000).fit(split.x, split.y).predict_proba(split.test)[:, 1]
+
+
+def boosting(split: Split, _epsilon: float, seed: int) -> np.ndarray:
+    codes = [place for place, each in enumerate(split.columns) if 1 < each.width <= 255]
+    model = HistGradientBoostingClassifier(random_state=seed, categorical_features=codes, early_stopping=True)
+    return model.fit(split.plain(split.x), split.y).predict_proba(split.plain(split.test))[:, 1]
+
+
+def _steps(split: Split, epsilon: float, public: np.ndarray, seed: int) -> np.ndarray:
+    known = {epsilon: float(len(split.x))}
+    model = IndividualDPClassifier(epsilon, delta=DELTA, public=public, head_counts=known, classes=[0, 1], seed=seed)
+    return model.fit(split.x, split.y).predict_proba(split.test)[:, 1]
+
+
+def ours(split: Split, epsilon: float, seed: int) -> np.ndarray:
+    return _steps(split, epsilon, split.public, seed)
+
+
+def ours_without_public(split: Split, epsilon: float, seed: int) -> np.ndarray:
+    """Draw rows from counts that use the part `COUNTED` of each account, and use them as public points."""
+    cap = float(caps_of([epsilon], DELTA)[0])
+    counted, rest = (
+        brentq(lambda value, part=part: float(caps_of([value], DELTA)[0]) - part * cap, epsilon / 64, epsilon)
+        for part in (COUNTED, 1 - COUNTED)
+    )
+    names = [f"c{place}" for place in range(len(split.columns))]
+    plain = split.plain(split.x)
+    declared = {
+        name: (0, 1) if each.width == 1 else [str(code) for code in range(each.width)]
+        for name, each in zip(names, split.columns, strict=True)
+    }
+    rows = {
+        name: plain[:, place] if each.width == 1 else plain[:, place].astype(int).astype(str)
+        for place, (name, each) in enumerate(zip(names, split.columns, strict=True))
+    }
+    drawn = IndividualDPSynthesis(
+        counted, delta=DELTA, columns=declared, classes=["0", "1"], rows=ROWS, bins=BINS,
+        head_counts={counted: float(len(plain))}, seed=seed,
+    ).fit(rows, split.y.astype(str))  # fmt: skip
+    points = np.concatenate(
+        [
+            np.asarray(drawn.rows_[name], np.float32)[:, None]
+            if each.width == 1
+            else np.eye(each.width, dtype=np.float32)[np.asarray(drawn.rows_[name], np.int64)]
+            for name, each in zip(names, split.columns, strict=True)
+        ],
+        axis=1,
+    )
+    with patch.object(Steps, "placed", partialmethod(Steps.placed, drawn=True)):  # as a run plans it
+        return _steps(split, rest, points, seed)
+
+
+def opacus(split: Split, epsilon: float, seed: int) -> np.ndarray:
+    """Train 64 hidden units for ten epochs of samples of 512 rows, with gradients clipped at 1."""
+    import torch
+    from opacus import PrivacyEngine
+
+    torch.manual_seed(seed)
+    x, y = torch.from_numpy(split.x.astype(np.float32)), torch.from_numpy(split.y)
+    model = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 64), torch.nn.Tanh(), torch.nn.Linear(64, 2))
+    network, optimiser, loader = PrivacyEngine().make_private_with_epsilon(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
+        data_loader=torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=512),
+        target_epsilon=epsilon,
+        target_delta=DELTA,
+        epochs=10,
+        max_grad_norm=1.0,
+    )
+    for _ in range(10):
+        for rows, classes in loader:
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(network(rows), classes).backward()
+            optimiser.step()
+    with torch.no_grad():
+        return model(torch.from_numpy(split.test.astype(np.float32))).softmax(dim=1)[:, 1].numpy()
+
+
+def elsewhere(python: str, code: str, plain: bool) -> Contender:
+    """Return a contender that is fitted by another Python; ``plain``: whether it reads categories as codes."""
+
+    def probabilities(split: Split, epsilon: float, seed: int) -> np.ndarray:
+        shape = split.plain if plain else np.asarray
+        with tempfile.TemporaryDirectory() as folder:
+            given, out = Path(folder, "data.npz"), Path(folder, "out.npy")
+            is_code = np.array([each.width > 1 for each in split.columns])
+            np.savez(given, x=shape(split.x), y=split.y, test=shape(split.test), is_code=is_code)
+            subprocess.run([python, "-c", code, given, out, str(epsilon), str(seed)], check=True)
+            return np.asarray(np.load(out))
+
+    return probabilities
+
+
+def page(found: dict[str, list[dict[str, float]]]) -> str:
+    """Return the page with mean areas and accuracies of all contenders, by table and ε."""
+    tables = list(dict.fromkeys(key.split("|")[0] for key in found))
+    names = list(dict.fromkeys(key.split("|")[1] for key in found))
+    lines = [f"*Written by `python -m benchmarks.peers`.*\n\n# Private peers\n\n{_ABOUT}"]
+    for table in tables:
+        epsilons = sorted({key.split("|")[2] for key in found if key.startswith(table + "|")} - {"0"}, key=float)
+        splits = next(each for key, each in found.items() if key.startswith(table + "|"))
+        lines += [f"\n## {table}\n", f"Always the most frequent class: {100 * splits[0]['majority']:.1f} % right.\n"]
+        lines += [
+            f"| | {' | '.join(f'ε = {each}' for each in reversed(epsilons))} |",
+            "|---" * (len(epsilons) + 1) + "|",
+        ]
+        for name in names:
+            free = found.get(f"{table}|{name}|0")
+            cells = [found.get(f"{table}|{name}|{each}") or free for each in reversed(epsilons)]
+            if any(cells):
+                lines.append(
+                    f"| {name}{'' if free is None else ', without privacy'} | {' | '.join(map(_cell, cells))} |"
+                )
+    return "\n".join(lines) + "\n"
+
+
+_ABOUT = (
+    "Area under the curve and accuracy in % on test rows, as means over the splits in brackets. "
+    "benchmarks/peers.py describes the rows and what each contender knows."
+)
+
+
+def _cell(results: list[dict[str, float]] | None) -> str:
+    if not results:
+        return "–"
+    area, right = (np.mean([each[of] for each in results]) for of in ("area", "accuracy"))
+    return f"{area:.3f}; {100 * right:.1f} ({len(results)})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("tables", nargs="*", default=["adult", "diabetes", *FILES])
+    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[3, 1, 0.25])
+    parser.add_argument("--only", nargs="*", help="names of contenders")
+    parser.add_argument("--ebm", help="a Python with interpret-core")
+    parser.add_argument("--diffprivlib", help="a Python with diffprivlib")
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    free: dict[str, Contender] = {"logistic regression": regression, "boosting": boosting}
+    contenders: dict[str, Contender] = {**free, "ours": ours, "ours, no public rows": ours_without_public}
+    if given.ebm:
+        contenders["DP-EBM"] = elsewhere(given.ebm, EBM, plain=True)
+    if find_spec("opacus"):
+        contenders["Opacus, network"] = opacus
+    if given.diffprivlib:
+        contenders["diffprivlib"] = elsewhere(given.diffprivlib, DIFFPRIVLIB, plain=False)
+    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in given.tables:
+        table = table_load(name, given.folder)
+        for number in range(given.splits):
+            split = split_of(table, number)
+            for contender, fit in contenders.items():
+                for epsilon in [0.0] if contender in free else given.epsilons:
+                    results = found.setdefault(f"{name}|{contender}|{epsilon:g}", [])
+                    if len(results) > number or (given.only and contender not in given.only):
+                        continue
+                    begun = sum(os.times()[:4])
+                    chance = fit(split, epsilon, number)
+                    result = {
+                        "area": round(float(roc_auc_score(split.truth, chance)), 4),
+                        "accuracy": round(float(((chance > 0.5) == split.truth).mean()), 4),
+                        "majority": round(float(max(split.truth.mean(), 1 - split.truth.mean())), 4),
+                        "seconds": round(sum(os.times()[:4]) - begun, 1),
+                    }
+                    results.append(result)
+                    print(name, contender, epsilon, number, result, flush=True)
+                    kept = {key: each for key, each in found.items() if each}
+                    RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+                    RESULTS.with_suffix(".md").write_text(page(kept))
+
+
+if __name__ == "__main__":
+    main()
