@@ -273,11 +273,11 @@ class Reader:
 #: Texts and names that people entered in these tests' studies; programs, algorithms and codes; typed text.
 DATA = re.compile(
     "|".join(re.escape(text) for text in (*factories.FACTS.values(), *factories.HARM.values()) if isinstance(text, str))
-    + "|Ｌｅｅｒ: .*|"  # words of a letter in its language, if the field is left empty
+    + "|Ｗｅｎｎ ｌｅｅｒ: .*|"  # words of a letter in its language, if the field is left empty
     r"\S+@\S+|https?://\S+|/join/\S*|encoders/\S+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]*\d[0-9a-f]*\b|\b[0-9A-Z]{5}(?:-[0-9A-Z]{5})+\b|erased:\S+|\w+\.\w+|"
     r"^[{\[].*|\b(?:"
     r"^again$|old \d+|Done|iPATE|Reading digits|University Hospital|"
-    r"Study (?:empty|again|rehearsal)|Long over|"
+    r"Study (?:empty|again|rehearsal)|Long over|docs/\w+\.md|"
     r"What we ask|We would like to learn from your records how to|read handwriting|New|Words|"
     r"More words|W\. Ait|Anna Example|Clinic|"
     r"hanna|hedwig|undecided|high|low|average|none|olga|otto|carla|conrad|dan|root|guest|"
