@@ -166,7 +166,7 @@ def test_later_rounds_use_the_layer_of_the_previous_student() -> None:
         approved_run(study, choices={"rounds": 2, "radius_share": 0.1, "embedded": True}, batch_size=40, **network)
     )
     assert run.status == Run.Status.FINISHED, run.message
-    assert "inner-layer" in run.rounds.get(index=1).representation["template"]
+    assert "inner layer" in run.rounds.get(index=1).representation["template"]
     assert len(digits().public) == run.position
     assert_whole(run)
 
