@@ -41,8 +41,6 @@ from learning.mechanisms.steps.steps_plan import COUNTED, ROWS, Steps
 
 RESULTS = Path(__file__).resolve().parent / "results" / "peers.json"
 DELTA, BINS = 1e-5, 20
-#: Share of a column's numbers below and above its declared limits, which clip typing errors.
-OUTSIDE = 0.001
 
 #: Table → file, delimiter, label, positive label, columns that are left out, columns of codes.
 FILES: dict[str, tuple[str, str, str, str, set[str], set[str]]] = {
@@ -128,9 +126,8 @@ def file_load(path: Path, delimiter: str, label: str, positive: str, left_out: s
             known = sorted(set(texts))
             block = np.eye(len(known), dtype=np.float32)[np.searchsorted(known, texts)]
         else:
-            low, high = np.nanquantile(numbers, [OUTSIDE, 1 - OUTSIDE])
-            known_numbers = np.nan_to_num(numbers, nan=np.nanmedian(numbers)).clip(low, high)
-            block = ((known_numbers - low) / ((high - low) or 1))[:, None]
+            low, high = np.nanmin(numbers), np.nanmax(numbers)
+            block = ((np.nan_to_num(numbers, nan=np.nanmedian(numbers)) - low) / ((high - low) or 1))[:, None]
         columns.append(Column(start, block.shape[1]))
         start += block.shape[1]
         blocks.append(block.astype(np.float32))
