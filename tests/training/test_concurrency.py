@@ -76,7 +76,7 @@ def test_only_runs_that_fit_are_approved_of_twenty_at_once(sent: list[tuple[str,
     assert advances == sorted(("run_advance", str(run.pk)) for run in approved)
     for draft, error in refused:
         draft.refresh_from_db()
-        assert "used or reserved for other runs" in str(error)
+        assert "reserved for other runs" in str(error)
         assert (draft.status, draft.plan, draft.assignment, draft.snapshot_at) == (Run.Status.DRAFT, {}, "", None)
         assert not storages["private"].exists(run_folder(draft))
     assert {subject: each.granted for subject, each in shares(study).items()} == {run.pk: share for run in approved}
