@@ -282,7 +282,7 @@ def page(found: dict[str, list[dict[str, float]]]) -> str:
 
 
 _ABOUT = (
-    "Area under the curve and accuracy in % on test rows, as means over the splits in brackets. "
+    "Area under the curve and accuracy in % on test rows: means over as many splits as the number in brackets. "
     "benchmarks/peers.py describes the rows and what each contender knows."
 )
 
