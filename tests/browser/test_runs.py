@@ -34,6 +34,10 @@ def test_a_form_follows_the_chosen_method_and_a_page_draws_what_was_spent(visit:
     site.page.locator("canvas[data-chart=costs]").wait_for()
     points = "Chart.getChart(document.querySelector('[data-chart=costs]')).data.datasets[0].data.length"
     assert site.page.evaluate(points) == run.batches.count() + 1
+    site.resize("desktop")
+    site.speak("de")
+    site.open(url("study", study))
+    site.scrolls_nowhere()
 
 
 #: Distances in pixels from the top to the first number of a page and to its first row or note, without its heading and
