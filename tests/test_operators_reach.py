@@ -51,7 +51,7 @@ from training.models import Dataset, Run
 pytestmark = pytest.mark.django_db
 
 OVERSIGHT = (Role.COMMITTEE, Role.CHAIR, Role.AUDITOR)
-#: Roles that somebody tries to get, and one for a friend.
+#: Roles that someone tries to get, and one for a friend.
 TRIED = ((Role.STEWARD, Role.OPERATOR), (Role.AUDITOR, Role.CHAIR))
 OVERSIGHT_PERMISSIONS = (
     frozenset().union(*(ROLE_PERMISSIONS[role] for role in OVERSIGHT)) - ROLE_PERMISSIONS["operator"]
@@ -253,7 +253,7 @@ class Attempts:
 
 
 def payloads(actor: User) -> Iterator[dict[str, Any]]:
-    """Return data that would give somebody, or a friend, a role, for all forms together."""
+    """Return data that would give someone, or a friend, a role, for all forms together."""
     study, friend = Study.objects.get(slug="table"), User.objects.get(username="friend")
     for user, role in [pair for own, given in TRIED for pair in ((actor, own), (friend, given))]:
         everybody = User.objects.get(username="carla").pk

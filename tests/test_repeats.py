@@ -69,14 +69,14 @@ def person(of: Study) -> dict[str, Any]:
 
 
 def withdrawn(of: Study, **whose: Any) -> dict[str, Any]:
-    """Return somebody whose records can be erased."""
+    """Return someone whose records can be erased."""
     found = DataHolder.objects.filter(study=of, **whose or {"user": None}).earliest("pk")
     consent_withdraw(holder=found, acting_user=None, keep=True)
     return {"pseudonym": found.pseudonym, "person": str(found.public_id), **WHY}
 
 
 def silent(of: Study) -> dict[str, Any]:
-    """Return somebody who was invited some time ago and has not answered."""
+    """Return someone who was invited some time ago and has not answered."""
     factories.holder_create(of, "Q-2")
     (new,) = invitations_create(study=of, acting_user=None, pseudonyms=["Q-2"])
     with changes_recorded([new.invitation], acting_user=None):
@@ -85,7 +85,7 @@ def silent(of: Study) -> dict[str, Any]:
 
 
 def letter(of: Study) -> dict[str, Any]:
-    """Let somebody answer for a person, and return the letter for them."""
+    """Let someone answer for a person, and return the letter for them."""
     named = person(of)["pseudonym"]
     circumstance_record(study=of, pseudonym=named, kind="proxy", reason="Asked.", acting_user=None)
     return {"kind": "answerer"}
@@ -272,7 +272,7 @@ def state() -> dict[str, list[Any]]:
 
 
 class Sender:
-    """Somebody who sends the same request twice, as a browser or a program does."""
+    """Someone who sends the same request twice, as a browser or a program does."""
 
     def __init__(self, name: str, study_of: Study, places: dict[str, Any]) -> None:
         person, sent = CASES[name]

@@ -322,7 +322,7 @@ def parts(study: Study) -> dict[str, Any]:
 
 
 def role_propose(study: Study) -> RoleChange:
-    """Return a role that an operator has proposed for somebody."""
+    """Return a role that an operator has proposed for someone."""
     user, operator = factories.user_create("outsider"), study.memberships.filter(role=Role.OPERATOR).first().user
     membership_add(study=study, user=user, role=Role.RESEARCHER, acting_user=operator)
     return RoleChange.chain(study.pk).last()

@@ -1,6 +1,6 @@
 """Contract of services: they read rows again under the lock if these were read before another change.
 
-Every service is called with rows that were read before something else happened: the study was closed, somebody else did
+Every service is called with rows that were read before something else happened: the study was closed, someone else did
 the same, or another row changed. It refuses, or changes nothing. A new service without a case fails.
 """
 

@@ -515,7 +515,7 @@ def _a_chain_of_people_is_public(patch: pytest.MonkeyPatch) -> None:
 
 
 def _everybody_sees_faults(patch: pytest.MonkeyPatch) -> None:
-    """Change the last row of each chain, as if somebody had tampered with it."""
+    """Change the last row of each chain, as if someone had tampered with it."""
     patch.setattr(ledger, "sees_people", lambda user, study: True)
     patch.setattr(Chained, "chain_faults", classmethod(lambda cls, study, after: [str(cls.head(study).sequence)]))
 
@@ -574,7 +574,7 @@ def test_nobody_who_decides_sees_that_the_encoder_fails_on_a_record() -> None:
 
 
 def _a_run_begins_beside_another(patch: pytest.MonkeyPatch) -> None:
-    """Wait only for votes that have begun, and not for teachers that are retrained without somebody."""
+    """Wait only for votes that have begun, and not for teachers that are retrained without someone."""
     for module in (asking, pate_teachers, pate):
         patch.setattr(module, "spending_may_begin", lambda run: not run.study.runs.filter(status="asking").exists())
 

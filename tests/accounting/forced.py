@@ -639,7 +639,7 @@ def differences(ours: World, theirs: World) -> list[str]:
         pairs = zip(ours.seen[counted:until], theirs.seen[counted:until], ours.absent[counted:until], strict=True)
         for seen, beside, absent in pairs:
             if absent and losses(seen, beside):
-                found.append(f"step {step}: somebody contributed after leaving")
+                found.append(f"step {step}: someone contributed after leaving")
             if [draw.public for draw in seen] != [draw.public for draw in beside]:
                 return [*found, f"step {step}: not the same numbers were released"]
             result += losses(seen, beside)

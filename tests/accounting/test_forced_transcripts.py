@@ -394,17 +394,17 @@ DIES = "open; crash True; vote"
 PLANTS: list[tuple[Any, list[Step], str]] = [
     (count_without_charge, [("draw_counts",)], "but 0 was charged"),
     (release_before_the_commit, run_of(1.0, DIES, choices={"sigma": 20.0}), "was charged"),
-    (attempt_kept, run_of(1.0, STAYS_AND_LEAVES, table={}), "somebody contributed after leaving"),
+    (attempt_kept, run_of(1.0, STAYS_AND_LEAVES, table={}), "someone contributed after leaving"),
     (records_counted, run_of(0.5, table={"column": "class"}), "was charged"),
     (plan_by_accounts, run_of(1.0), "public runs differ"),
     (partition_by_permutation, run_of(1.0), "others are in different teachers"),
     (release_before_the_commit, run_of(1.0, DIES), "was charged"),
-    (attempt_kept, run_of(1.0, STAYS_AND_LEAVES, choices={"sigma": 5.0}), "somebody contributed after leaving"),
-    (attempt_kept, run_of(1.0, STAYS_AND_LEAVES, steps={}), "somebody contributed after leaving"),
+    (attempt_kept, run_of(1.0, STAYS_AND_LEAVES, choices={"sigma": 5.0}), "someone contributed after leaving"),
+    (attempt_kept, run_of(1.0, STAYS_AND_LEAVES, steps={}), "someone contributed after leaving"),
     (
         attempt_kept,
         run_of(1.0, "open; vote; attempt; i_withdraw; vote", samples={}),
-        "somebody contributed after leaving",
+        "someone contributed after leaving",
     ),
     (
         takes_part_without_room,

@@ -187,7 +187,7 @@ class Installation:
         person.consent = None
 
     def circumstance(self) -> None:
-        """Record that somebody else, nobody, or the person again answers from now on."""
+        """Record that someone else, nobody, or the person again answers from now on."""
         study, kind = self.study(), self.random.choice(["guardian", "guardian", "person", "proxy", "died"])
         found = self.holder(study)
         if found is None:
@@ -204,7 +204,7 @@ class Installation:
             person.circumstances.append((record.recorded_at, kind))
 
     def link(self) -> None:
-        """Link the holder to the person's account, to that of somebody who answers for them, or to none."""
+        """Link the holder to the person's account, to that of someone who answers for them, or to none."""
         found = self.holder(self.study())
         if found is None:
             return
@@ -226,7 +226,7 @@ class Installation:
         self.staff.append(user.username)
 
     def staff_go(self) -> None:
-        """Delete or deactivate somebody who has proposed, approved and recorded much; somebody new replaces them."""
+        """Delete or deactivate someone who has proposed, approved and recorded much; someone new replaces them."""
         user = User.objects.get(username=self.staff[0])
         if self.random.random() < 0.7:
             self.delete(user)
@@ -236,7 +236,7 @@ class Installation:
         self._hire()
 
     def delete(self, user: User) -> None:
-        """Delete an account whose roles somebody else has; its proposals and records remain."""
+        """Delete an account whose roles someone else has; its proposals and records remain."""
         for membership in Membership.objects.filter(user=user):
             membership_remove(membership=membership, acting_user=None)
         user.delete()

@@ -245,7 +245,7 @@ def charges_name() -> str:
 
 
 def spare_one(name: str) -> None:
-    """Charge somebody less than other records say."""
+    """Charge someone less than other records say."""
     spent = arrays_load(name)["spent"]
     spent[0] *= 1 - 1e-6
     rewrite(name, spent=spent)

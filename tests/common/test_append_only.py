@@ -162,7 +162,7 @@ def reorder(rows: models.QuerySet[ConsentEvent]) -> None:
 
 
 def test_tampering_is_found_in_a_chain_without_triggers(study: Study) -> None:
-    """Somebody has removed the triggers; the end of the test restores them."""
+    """Someone has removed the triggers; the end of the test restores them."""
     triggers_remove(connection)
     rows = models.QuerySet(ConsentEvent).filter(study=study).order_by("sequence")
     for tamper, expected in ((edit_and_hash, ["3"]), (insert, ["4"]), (reorder, ["2", "3", "4"])):

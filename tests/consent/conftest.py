@@ -75,7 +75,7 @@ def answer(study: Study, choice: str = "LOW", **more: object) -> dict[str, objec
 
 
 def link_opened(study: Study, person: str | Invited = "P-1") -> Client:
-    """Return a browser in which somebody has opened the link of a new invitation."""
+    """Return a browser in which someone has opened the link of a new invitation."""
     (issued,) = invitations_create(study=study, acting_user=None, pseudonyms=[person])
     client = Client()
     client.get(reverse("open_link", args=[issued.code]))
@@ -109,7 +109,7 @@ def epsilon_of(holder: DataHolder) -> float:
 
 
 def member(study: Study, name: str, role: str) -> User:
-    """Return somebody called ``name`` with a role in the study."""
+    """Return someone called ``name`` with a role in the study."""
     user = factories.user_create(name)
     membership_add(study=study, user=user, role=role, acting_user=None)
     return user

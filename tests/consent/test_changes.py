@@ -87,7 +87,7 @@ def stranger() -> int:
     return user_create("mallory").pk
 
 
-#: Values of single columns that somebody at an SQL prompt sets, by table.
+#: Values of single columns that someone at an SQL prompt sets, by table.
 OTHERS: dict[str, dict[str, Any]] = {
     "consent_study": {"delta": 1e-3, "purpose": "Sell them.", "controller": "Another person", "retention": "For ever."}
     | {"retention_until": date(2099, 1, 1), "closed_at": "2026-01-01 00:00:00+00:00"},

@@ -335,7 +335,7 @@ def reading(db: None) -> Study:
 
 @pytest.fixture
 def guardian(reading: Study) -> Client:
-    """Return a browser of somebody invited to answer for another person."""
+    """Return a browser of someone invited to answer for another person."""
     return link_opened(reading, Invited(NAME, "guardian", date(2099, 1, 1)))
 
 

@@ -64,9 +64,9 @@ class Naive:
     decisions: list[list[tuple[datetime, str, int, float]]] = field(default_factory=of_each)
     circumstances: list[list[tuple[datetime, str, datetime | None]]] = field(default_factory=of_each)
     spent: list[float] = field(default_factory=lambda: [0.0] * HOLDERS)
-    #: Circumstance under which somebody decided, as recorded then, by holder and moment.
+    #: Circumstance under which someone decided, as recorded then, by holder and moment.
     decided_as: dict[tuple[int, datetime], str] = field(default_factory=dict)
-    #: ε that somebody gave up with a separate yes, by holder and moment.
+    #: ε that someone gave up with a separate yes, by holder and moment.
     given_up: dict[tuple[int, datetime], float] = field(default_factory=dict)
 
     def epsilon_in_force(self, level: str, at: datetime) -> float:
@@ -101,7 +101,7 @@ class Naive:
         return kind
 
     def has_ended(self, holder: int, decided_at: datetime, at: datetime) -> bool:
-        """Return whether somebody else or nobody has answered since the decision was made."""
+        """Return whether someone else or nobody has answered since the decision was made."""
         known = [each for each in self.circumstances[holder] if each[0] <= at]
         moments = [*(each[0] for each in known), *(each[2] for each in known if each[2] is not None), decided_at, at]
         by = self.decided_as[holder, decided_at]
@@ -172,7 +172,7 @@ class History:
             proposal = services.consent_form_correct(study=self.study, acting_user=user_create("olga"), texts=text)
         except ValidationError:
             until = self.naive.forms[-1][2]
-            assert until is not None and until <= self.clock.now(), "somebody who could object exists"
+            assert until is not None and until <= self.clock.now(), "someone who could object exists"
             return
         self.announced.append((proposal.objection_until, form.version))
 

@@ -216,7 +216,7 @@ def test_an_account_needs_a_link_an_address_and_a_good_password_twice(client, st
 
 
 def test_a_misdirected_mail_confirms_nothing(client: Client, study: Study, invited: IssuedInvitation) -> None:
-    """Somebody else has the mistyped address: they know the link in the email, but not the password."""
+    """Someone else has the mistyped address: they know the link in the email, but not the password."""
     client.get(link(invited.code))
     take_account(client, email="hana@example.org")
     confirmation = reverse("account_confirm_email", args=[EmailConfirmationHMAC.create(EmailAddress.objects.get()).key])
@@ -254,7 +254,7 @@ def test_an_existing_account_needs_its_password_and_second_factor(client: Client
 
 @pytest.fixture
 def steward(study: Study) -> Client:
-    """Return somebody whose only role is data steward."""
+    """Return someone whose only role is data steward."""
     return as_(member(study, "stella", Role.STEWARD))
 
 

@@ -114,7 +114,7 @@ def test_one_of_four_equal_answers_is_needed_and_none_is_preselected(browser, ho
 
 
 def opened(client: Client, holder: DataHolder, question: str, right: bool, also: dict[str, str] | None = None):
-    """Send what the page sends when somebody opens an answer."""
+    """Send what the page sends when someone opens an answer."""
     page = client.get(url("study", holder.study)).content.decode()
     csrf = re.search(r'"csrfmiddlewaretoken": "(\w+)"', page).group(1)
     request = next(each for each in questions(holder, 56) if each.key == question)

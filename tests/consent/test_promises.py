@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def high(study: Study, holder: DataHolder, give: Decide) -> DataHolder:
-    """Return somebody who was promised odds of 56 in 100 at high protection, which now means 60 for new decisions."""
+    """Return someone who was promised odds of 56 in 100 at high protection, which now means 60 for new decisions."""
     give(holder, "HIGH")
     factories.policy_approve(study, 2, 4, 8)
     return holder
@@ -131,7 +131,7 @@ def test_a_replay_weakens_nothing(study: Study, holder: DataHolder, give: Decide
 
 
 def test_accepting_one_promise_does_not_give_up_a_lost_one(study: Study, holder: DataHolder, give: Decide) -> None:
-    """Somebody agreed to less than low protection on a page that had forgotten their high protection."""
+    """Someone agreed to less than low protection on a page that had forgotten their high protection."""
     give(holder, "LOW")
     lost = ConsentEvent.from_act(give(factories.holder_create(study, "P-2"), "HIGH").as_act())
     lost.holder = holder

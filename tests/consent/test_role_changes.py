@@ -327,7 +327,7 @@ def proposed(watched: Study, user: User) -> Run:
 
 
 def test_an_account_is_not_a_second_person_for_the_administrator_who_made_it(watched: Study) -> None:
-    """This is also true if somebody who oversees the study confirmed that account's role."""
+    """This is also true if someone who oversees the study confirmed that account's role."""
     ada, puppet = administrator(watched, "ada", "operator", "puppet")
     services.membership_add(study=watched, user=puppet, role="operator", acting_user=ada)
     assert roles_of(puppet) == set()

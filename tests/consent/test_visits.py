@@ -84,7 +84,7 @@ def test_a_late_answer_is_kept_for_the_same_person(visitor, study, codes, clock)
 
 @pytest.fixture
 def postponed(visitor: Client, study: Study) -> Client:
-    """Let P-1 tick low protection and that they talked to somebody, and postpone the decision."""
+    """Let P-1 tick low protection and that they talked to someone, and postpone the decision."""
     answer = {**ANSWER, "choice": "LOW", "text": "en"}
     visitor.post(url("study", study), answer)
     assert visitor.post(url("decide", study), {**answer, "talked": "on", "later": "1"}).url == url("later", study)
@@ -181,7 +181,7 @@ def test_a_late_withdrawal_depends_on_nothing_that_the_study_asks(late, study, c
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "closed", "requested"])
 def test_a_late_erasure_is_requested_again(late, study, codes, clock, meanwhile: str) -> None:
-    """Somebody who no longer takes part pressed the button to erase records three hours after seeing it."""
+    """Someone who no longer takes part pressed the button to erase records three hours after seeing it."""
     holder = DataHolder.objects.get(pseudonym="P-1")
     again(late, codes[0])
     late.post(url("withdraw", study), {"records": "keep"})

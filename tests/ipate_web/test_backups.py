@@ -698,7 +698,7 @@ def test_a_drill_restores_elsewhere_and_changes_nothing(tmp_path: Path, identity
         said = drill(made, *([f"--database={address}"] if address else []))
     assert (files(), rows(), sorted(Path(settings.VAR_DIR).rglob("*"))) == before
     found = json.loads(report.read_text())
-    assert found["locked"] == ["table"], "somebody has withdrawn since"
+    assert found["locked"] == ["table"], "someone has withdrawn since"
     assert found["restore_seconds"] > 0 and found["bytes"] == made.stat().st_size and found["age_hours"] < 1
     assert "The backup is complete" in said and "locked: table" in said
 

@@ -25,7 +25,7 @@ ROLES = list(Role.values)
 
 
 def member(study: Study, role: str) -> User:
-    """Return somebody with only this role."""
+    """Return someone with only this role."""
     user = factories.user_create(f"{role}-of-{study.slug}")
     if not study.memberships.filter(user=user).exists():
         services.membership_add(study=study, user=user, role=role, acting_user=None)

@@ -237,7 +237,7 @@ def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
 
 
 def test_uses_mention_head_counts_and_limits_apply_to_the_current_choice() -> None:
-    """The page must not say “Never above 57” to somebody who can still choose 66; head counts charge everybody."""
+    """The page must not say “Never above 57” to someone who can still choose 66; head counts charge everybody."""
     study = study_with_table()
     holder = held(study, "HIGH")
     holder_link(holder=holder, user=user_create("hanna"))

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.django_db
 
 
 def person(name: str, *, confirmed: bool = True, **wishes: object) -> User:
-    """Return somebody with an address."""
+    """Return someone with an address."""
     address = f"{name}@example.org"
     user = factories.user_create(name, email=address)
     EmailAddress.objects.create(user=user, email=address, verified=confirmed, primary=True)

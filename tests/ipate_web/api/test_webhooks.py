@@ -30,7 +30,7 @@ DELIVERIES = f"{WEBHOOKS}/deliveries"
 @pytest.fixture
 @built_once
 def ward() -> Study:
-    """Return a study with somebody in every role, and a holder who signs in."""
+    """Return a study with someone in every role, and a holder who signs in."""
     study = study_open("ward")
     for role in Role.values:
         membership_add(study=study, user=user_create(role), role=role, acting_user=None)

@@ -1,4 +1,4 @@
-"""Pages for who answers, letters and decisions on paper, and holders' pages if somebody else answers."""
+"""Pages for who answers, letters and decisions on paper, and holders' pages if someone else answers."""
 
 import json
 import re

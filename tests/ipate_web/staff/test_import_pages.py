@@ -56,7 +56,7 @@ def work(begun: DatasetImport) -> None:
 
 
 def files() -> set[Path]:
-    """Return files in private storage that contain somebody's rows."""
+    """Return files in private storage that contain someone's rows."""
     commit()
     return {path for folder in FOLDERS for path in folder.rglob("*") if path.is_file()}
 

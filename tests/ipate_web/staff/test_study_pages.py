@@ -193,7 +193,7 @@ def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
     factories.form_publish(empty)
     factories.policy_approve(empty)
     invitations_create(study=empty, acting_user=None, pseudonyms=["P-1"])
-    assert done() == [*[True] * 7, *[False] * 5], "decision-makers do not learn that somebody was asked"
+    assert done() == [*[True] * 7, *[False] * 5], "decision-makers do not learn that someone was asked"
     assert done("steward") == [*[True] * 7, False, True, *[False] * 3]
 
 
@@ -309,7 +309,7 @@ def test_a_steward_erases_records_of_a_nonparticipant(ending: Study) -> None:
     assert auditor.post(page, sent).status_code == 403
     shown = steward.post(page, sent)
     assert shown.status_code == 200 and "Is this the person?" in shown.text and "Her letter of 3 March." in shown.text
-    assert not erasure_state(holder).requested_at, "nothing is recorded before somebody confirms"
+    assert not erasure_state(holder).requested_at, "nothing is recorded before someone confirms"
     other = DataHolder.objects.exclude(pk=holder.pk).filter(study=ending)[0]
     assert steward.post(page, sent | {"person": str(other.public_id)}).status_code == 200, "another was shown"
     assert person_confirm(steward, page, sent).status_code == 302
@@ -388,7 +388,7 @@ def test_accounts_can_only_be_looked_at(finished: Study, root: Client, clerk: Us
 
 @pytest.fixture
 def clerk(db: None) -> User:
-    """Return somebody who may view everything in the admin."""
+    """Return someone who may view everything in the admin."""
     clerk = factories.user_create("clerk", is_staff=True)
     clerk.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
     return clerk

@@ -185,7 +185,7 @@ class History:
             self.renewed.as_others()
 
     def end(self, settings: Any) -> None:
-        """Let workers finish. Operators cancel runs that somebody has not approved or that wait for a lost key."""
+        """Let workers finish. Operators cancel runs that someone has not approved or that wait for a lost key."""
         self.settle()
         self.cancel_all(run for run in self.runs(HUB) if run.joint.missing)
         for step in range(WORK):
