@@ -44,7 +44,7 @@ data, out, epsilon, seed = np.load(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 clip = lambda x: x / np.maximum(1.0, np.linalg.norm(x, axis=1, keepdims=True) / 3.0)
 model = LogisticRegression(epsilon=epsilon, data_norm=3.0, C=1.0, max_iter=500, random_state=seed)
 model.fit(clip(data["x"]), data["y"])
-np.savez(out, labels=model.predict(clip(data["test"])))
+np.save(out, model.predict_proba(clip(data["test"]))[:, 1])
 """
 
 
@@ -105,48 +105,60 @@ def synthesis(epsilons: float | None) -> Labels:
     return labels
 
 
+def opacus_probabilities(
+    network: Callable[[int], Any], data: Arrays, epsilon: float, rate: float, seed: int
+) -> np.ndarray:
+    """Return probabilities (n,) of class 1 of the test rows, from a network for this many columns trained by Opacus.
+
+    Training takes ten epochs of samples of 512 rows at this learning rate, with gradients clipped at 1.
+    """
+    import torch
+    from opacus import PrivacyEngine
+
+    x, y = torch.from_numpy(data["x"].astype(np.float32)), torch.from_numpy(data["y"].astype(np.int64))
+    torch.manual_seed(seed)
+    model = network(x.shape[1])
+    private, optimiser, loader = PrivacyEngine().make_private_with_epsilon(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=rate),
+        data_loader=torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=512),
+        target_epsilon=epsilon,
+        target_delta=DELTA,
+        epochs=10,
+        max_grad_norm=1.0,
+    )
+    for _ in range(10):
+        for rows, classes in loader:
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(private(rows), classes).backward()
+            optimiser.step()
+    with torch.no_grad():
+        return model(torch.from_numpy(data["test"].astype(np.float32))).softmax(dim=1)[:, 1].numpy()
+
+
 def opacus(epsilon: float) -> Labels:
-    """Return a linear model trained by Opacus: ten epochs of samples of 512 rows, with gradients clipped at 1."""
+    """Return a linear model trained by Opacus."""
 
     def labels(data: Arrays, seed: int) -> np.ndarray:
         import torch
-        from opacus import PrivacyEngine
 
-        torch.manual_seed(seed)
-        x, y = torch.from_numpy(data["x"].astype(np.float32)), torch.from_numpy(data["y"].astype(np.int64))
-        model = torch.nn.Linear(x.shape[1], 2)
-        network, optimiser, loader = PrivacyEngine().make_private_with_epsilon(
-            module=model,
-            optimizer=torch.optim.SGD(model.parameters(), lr=2.0),
-            data_loader=torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=512),
-            target_epsilon=epsilon,
-            target_delta=DELTA,
-            epochs=10,
-            max_grad_norm=1.0,
-        )
-        for _ in range(10):
-            for rows, classes in loader:
-                optimiser.zero_grad()
-                torch.nn.functional.cross_entropy(network(rows), classes).backward()
-                optimiser.step()
-        with torch.no_grad():
-            return model(torch.from_numpy(data["test"].astype(np.float32))).argmax(dim=1).numpy()
+        return opacus_probabilities(lambda width: torch.nn.Linear(width, 2), data, epsilon, 2.0, seed) > 0.5
 
     return labels
+
+
+def elsewhere_probabilities(python: str, code: str, data: Arrays, epsilon: float, seed: int) -> np.ndarray:
+    """Return probabilities (n,) of class 1 of the test rows, from a model that ``code`` fits in another Python."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, out = Path(folder, "data.npz"), Path(folder, "out.npy")
+        np.savez(given, **data)
+        subprocess.run([python, "-c", code, given, out, str(epsilon), str(seed)], check=True)
+        return np.asarray(np.load(out))
 
 
 def diffprivlib(python: str, epsilon: float) -> Labels:
     """Return a logistic regression trained by diffprivlib, which is installed in another Python."""
-
-    def labels(data: Arrays, seed: int) -> np.ndarray:
-        with tempfile.TemporaryDirectory() as folder:
-            given, out = Path(folder, "data.npz"), Path(folder, "out.npz")
-            np.savez(given, **data)
-            subprocess.run([python, "-c", DIFFPRIVLIB, given, out, str(epsilon), str(seed)], check=True)
-            with np.load(out) as answer:
-                return np.asarray(answer["labels"])
-
-    return labels
+    return lambda data, seed: elsewhere_probabilities(python, DIFFPRIVLIB, data, epsilon, seed) > 0.5
 
 
 def main() -> None:

@@ -17,8 +17,6 @@ import argparse
 import csv
 import json
 import os
-import subprocess
-import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,13 +32,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from accounting.caps import caps_of
+from benchmarks.estimators import DELTA, DIFFPRIVLIB, elsewhere_probabilities, opacus_probabilities
 from learning.estimators import IndividualDPClassifier, IndividualDPSynthesis
 from learning.formats import TabularSchema, catalogue_load
 from learning.mechanisms.counts.table_plan import feature_columns
 from learning.mechanisms.steps.steps_plan import COUNTED, ROWS, Steps
 
 RESULTS = Path(__file__).resolve().parent / "results" / "peers.json"
-DELTA, BINS = 1e-5, 20
+BINS = 20
 
 #: Table → file, delimiter, label, positive label, columns that are left out, columns of codes.
 FILES: dict[str, tuple[str, str, str, str, set[str], set[str]]] = {
@@ -63,17 +62,6 @@ model = DPExplainableBoostingClassifier(
 )
 model.fit(data["x"], data["y"])
 np.save(out, model.predict_proba(data["test"])[:, 1])
-"""
-#: Its promise is pure ε, and the norm of rows has to be public.
-DIFFPRIVLIB = """
-import sys
-import numpy as np
-from diffprivlib.models import LogisticRegression
-data, out, epsilon, seed = np.load(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
-clip = lambda x: x / np.maximum(1.0, np.linalg.norm(x, axis=1, keepdims=True) / 3.0)
-model = LogisticRegression(epsilon=epsilon, data_norm=3.0, C=1.0, max_iter=500, random_state=seed)
-model.fit(clip(data["x"]), data["y"])
-np.save(out, model.predict_proba(clip(data["test"]))[:, 1])
 """
 
 
@@ -218,42 +206,22 @@ def ours_without_public(split: Split, epsilon: float, seed: int) -> np.ndarray:
 
 
 def opacus(split: Split, epsilon: float, seed: int) -> np.ndarray:
-    """Train 64 hidden units for ten epochs of samples of 512 rows, with gradients clipped at 1."""
     import torch
-    from opacus import PrivacyEngine
 
-    torch.manual_seed(seed)
-    x, y = torch.from_numpy(split.x.astype(np.float32)), torch.from_numpy(split.y)
-    model = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 64), torch.nn.Tanh(), torch.nn.Linear(64, 2))
-    network, optimiser, loader = PrivacyEngine().make_private_with_epsilon(
-        module=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
-        data_loader=torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=512),
-        target_epsilon=epsilon,
-        target_delta=DELTA,
-        epochs=10,
-        max_grad_norm=1.0,
-    )
-    for _ in range(10):
-        for rows, classes in loader:
-            optimiser.zero_grad()
-            torch.nn.functional.cross_entropy(network(rows), classes).backward()
-            optimiser.step()
-    with torch.no_grad():
-        return model(torch.from_numpy(split.test.astype(np.float32))).softmax(dim=1)[:, 1].numpy()
+    def network(width: int) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(width, 64), torch.nn.Tanh(), torch.nn.Linear(64, 2))
+
+    return opacus_probabilities(network, {"x": split.x, "y": split.y, "test": split.test}, epsilon, 1.0, seed)
 
 
 def elsewhere(python: str, code: str, plain: bool) -> Contender:
-    """Return a contender that is fitted by another Python; ``plain``: whether it reads categories as codes."""
+    """Return a contender that another Python fits; ``plain``: whether it reads categories as codes."""
 
     def probabilities(split: Split, epsilon: float, seed: int) -> np.ndarray:
         shape = split.plain if plain else np.asarray
-        with tempfile.TemporaryDirectory() as folder:
-            given, out = Path(folder, "data.npz"), Path(folder, "out.npy")
-            is_code = np.array([each.width > 1 for each in split.columns])
-            np.savez(given, x=shape(split.x), y=split.y, test=shape(split.test), is_code=is_code)
-            subprocess.run([python, "-c", code, given, out, str(epsilon), str(seed)], check=True)
-            return np.asarray(np.load(out))
+        is_code = np.array([each.width > 1 for each in split.columns])
+        data = {"x": shape(split.x), "y": split.y, "test": shape(split.test), "is_code": is_code}
+        return elsewhere_probabilities(python, code, data, epsilon, seed)
 
     return probabilities
 
