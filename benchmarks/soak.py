@@ -131,7 +131,8 @@ def clients(given: argparse.Namespace, stack: ExitStack, folder: Path) -> None:
     pages: dict[str, tuple[str, dict[str, Any]]] = {
         f"staff: {name}": (addresses[name], staff) for name in ("study", "run list", "run")
     }
-    pages |= {f"holders: {path}": (path, holder) for path in ("/my/", "/my/speed/", "/sign-in/")}
+    pages |= {f"holders: {path}": (path, holder) for path in ("/my/", "/my/speed/")}
+    pages["visitors: /sign-in/"] = ("/sign-in/", {})
     connections.close_all()
     with gunicorn(4) as (pid, site):
         for name, (path, cookies) in pages.items():
