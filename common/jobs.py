@@ -62,7 +62,7 @@ def send(task: str, *ids: object) -> None:
 
 #: Length of the worker's name in a claim. A claim also contains the worker's process and a unique suffix.
 _NAMED = 62
-#: Number of workers that may die on one part before it is abandoned. So many deaths are unlikely to be accidents.
+#: A part is abandoned after this many workers have died while working on it, because it probably caused their deaths.
 DEATHS = 20
 
 

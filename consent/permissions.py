@@ -10,10 +10,10 @@ accounts are therefore treated as one person if one of them was created or chang
 study only through the other, according to the records of accounts and roles. A role that a second person confirmed does
 not depend on the person who assigned it.
 
-Deciders (operators, the ethics committee, researchers) see only releases and acts of staff, and nothing that depends
-exactly on one person's acts (condition 1 of the guarantee). Exact numbers of people, and lists that name them, are for
-data stewards, who need them for their work, and for auditors, who make no decisions. Only the chains listed in this
-module are public.
+Deciders (operators, the ethics committee, researchers) see only releases and what staff have done, and nothing that
+depends exactly on what a single person has done (condition 1 of the guarantee). Exact numbers of people, and lists that
+name them, are for data stewards, who need them for their work, and for auditors, who make no decisions. Only the chains
+listed in this module are public.
 """
 
 from collections.abc import Callable, Iterable
@@ -189,9 +189,9 @@ def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) 
         whose: id of the account that the role is given to or taken from.
         giving: True if the role is given, False if it is taken away.
 
-    A superuser who works in the study may give roles without a second person, but not take any away, as long as all
-    people who could confirm the change got their account or role from this superuser. So the superuser can appoint an
-    operator and leave. People whose accounts the superuser has edited, closed or demoted are still required to confirm.
+    If everyone who could confirm the change got their account or role from a superuser who works in the study, this
+    superuser may give roles without a second person, but not take any away. So the superuser can appoint an operator
+    and leave. People whose accounts the superuser has edited, closed or demoted are still required to confirm.
     """
     if user is None or study.rehearsal:
         return True
@@ -283,8 +283,8 @@ def _gave_alone(study: Study, user_id: int, giver_id: int) -> bool:
 #: The permission to see exact numbers of people.
 SEES_PEOPLE = "consent.view_group_sizes"
 
-#: Chains that grow only with releases and with acts of staff about runs, policies, forms and roles. The lengths of all
-#: other chains depend on single people: decisions, representatives, erasures, new links, look-ups.
+#: Chains that grow only with releases and when staff change runs, policies, forms or roles. The lengths of all other
+#: chains depend on single people: decisions, representatives, erasures, new links, look-ups.
 PUBLIC_CHAINS = frozenset(
     {
         "accounting.release",

@@ -67,7 +67,7 @@ class Accounts(ForSuperusers):
 
 @admin.register(User)
 class AccountAdmin(Accounts, UserAdmin):
-    """Django's own admin, for superusers; changes to an account's permissions are recorded."""
+    """Admin of accounts, for superusers. Changes to an account's permissions are recorded."""
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         with permission_changes_record(obj, acting_user=cast(SignedInRequest, request).user):
@@ -76,12 +76,12 @@ class AccountAdmin(Accounts, UserAdmin):
 
 @admin.register(Group)
 class AccountGroupAdmin(ForSuperusers, GroupAdmin):
-    """Django's own admin, for superusers."""
+    """Admin of groups of accounts, which only superusers can change."""
 
 
 @admin.register(EmailAddress)
 class AddressAdmin(Accounts, SuperusersOnly):
-    """Addresses of accounts."""
+    """Admin of the email addresses of accounts."""
 
     list_display = ("email", "user", "primary", "verified")
     search_fields = ("email", "user__username")
@@ -117,7 +117,7 @@ class SocialAccountAdmin(WithoutSecrets):
 
 @admin.register(Mail)
 class MailAdmin(ReadOnlyAdmin, SuperusersOnly):
-    """Record of the emails sent, without their text."""
+    """Admin of the record of emails, which does not contain their text."""
 
     list_display = ("created_at", "user", "kind", "study", "state", "tries", "fault")
     list_filter = ("state", "kind", "study")

@@ -107,8 +107,8 @@ class RepeatsMiddleware(MiddlewareMixin):
     ) -> HttpResponse | None:
         """Return the response of a view with the rule :attr:`Repeat.KEY`; None for all others."""
         name = request.resolver_match.view_name if request.resolver_match else ""
-        # The API reads its own requests; a body that is read as a form here would be accepted where forms are not
-        # allowed.
+        # Do not read the API's requests here: Django would parse the body as a form, and the API would accept it even
+        # where it allows no forms.
         is_keyed = request.method == "POST" and RULES.get(name) is Repeat.KEY and not name.startswith("api:")
         token = request.POST.get("csrfmiddlewaretoken") if is_keyed else None
         if not token:

@@ -552,8 +552,8 @@ _PLACES = 5
 def balance_rows(balance: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return the parts of a balance for its table, grouping parts that were left out entirely for the same reason.
 
-    ``parts`` are all other parts. ``whole`` contains each reason with the names of the parts and their numbers of
-    items.
+    ``whole`` contains these groups, each with its reason, its parts and their total number of items; ``parts`` contains
+    all other parts.
     """
     whole: dict[str, dict[str, Any]] = {}
     for part in balance:

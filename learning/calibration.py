@@ -77,7 +77,7 @@ class Calibration:
 
 
 class CalibratedModel(Model):
-    """Model with calibrated probabilities. Its file is the model's; the calibration is stored separately."""
+    """Model with calibrated probabilities. Its file contains only the model; the calibration is stored separately."""
 
     def __init__(self, model: Model, calibration: Calibration) -> None:
         super().__init__(model.classes, model.shape)
@@ -103,7 +103,7 @@ def log_probabilities(probabilities: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class StepCheck:
-    """Release of one step, used to check the model's predictions at that step; unit: average gradient per person.
+    """Release of one step, used to check the model's predictions at that step, in units of the average gradient.
 
     Attributes:
         logits: (P, C) logits of the public points under the weights at which gradients were taken.

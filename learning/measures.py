@@ -127,7 +127,10 @@ def _mean_area(judged: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> Estimate:
 
 
 def _judged(probabilities: Floats, truth: Classes) -> list[int]:
-    """Return the classes whose areas are averaged: all with some but not all points (for two classes, the second)."""
+    """Return the classes whose areas are averaged: all that some points, but not every point, belong to.
+
+    For two classes, this is at most the second class.
+    """
     classes = probabilities.shape[1]
     counts = np.bincount(truth, minlength=classes)
     places = [1] if classes == 2 else range(classes)

@@ -27,7 +27,7 @@ SMALLEST_DELTA = 1e-9
 Pair = tuple[FloatArray, FloatArray]
 
 _SPLITTER = 2.0**27 + 1.0
-_RESERVE = 2.0**-50  # of the low part: more than the rounding of the few operations that compute it
+_RESERVE = 2.0**-50  # relative to the low part; exceeds the rounding of the few operations that compute it
 
 
 class IndividualAccounts:

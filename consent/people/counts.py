@@ -22,8 +22,8 @@ from consent.models import ConsentEvent, DataHolder, DecisionCount, Study
 from consent.people.circumstances import Lapses
 from consent.selectors import FEW_HOLDERS, GRANTING, LEVELS
 
-#: If there are fewer new decisions than this, every read counts them, so that a page need not wait for permission to
-#: write.
+#: Counts are stored again after this many new decisions. Until then, every read counts the new ones, so that pages need
+#: not wait for a write lock.
 FEW = 100
 #: If there are more new decisions than this, all decisions are counted again.
 MANY = 10_000

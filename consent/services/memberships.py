@@ -21,7 +21,7 @@ from consent.services.mail import mails_send
 def membership_add(
     *, study: Study, user: AbstractBaseUser, role: str, acting_user: AbstractBaseUser | None
 ) -> Membership | None:
-    """Give ``user`` a role in ``study``, or propose this if a second person has to confirm it, and record the act.
+    """Give ``user`` a role in ``study``, or propose it if a second person has to confirm it, and record this.
 
     Args:
         user: The user who gets the role; giving it again has no effect.
@@ -51,14 +51,14 @@ def membership_add(
 
 @transaction.atomic
 def membership_remove(*, membership: Membership, acting_user: AbstractBaseUser | None) -> bool:
-    """Take a role away, or propose this if a second person has to confirm it, and record the act.
+    """Remove a role, or propose its removal if a second person has to confirm it, and record this.
 
     Args:
-        membership: The role; taking it away again has no effect.
-        acting_user: The user who takes it; None for an administrator at the command line.
+        membership: The role; removing it again has no effect.
+        acting_user: The user who removes it; None for an administrator at the command line.
 
     Returns:
-        Whether the role was taken away; otherwise a second person has to confirm it.
+        Whether the role was removed; otherwise a second person has to confirm it.
 
     Raises:
         PermissionDenied: ``acting_user`` may not propose changes of this role.

@@ -175,7 +175,7 @@ def _weakens(event: ConsentEvent) -> bool:
 
 
 def _references_lost(row: Any) -> list[str]:
-    """Return a row's columns that refer to rows that no longer exist or are newer than it."""
+    """Return the columns of a row that refer to a missing row, or to a row newer than this one."""
     gone = []
     for column, (model, moment) in _REFERENCES.items():
         key = getattr(row, column, None)

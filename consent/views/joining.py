@@ -118,7 +118,7 @@ def open_link(request: HttpRequest, code: str) -> HttpResponse:
 def join(request: HttpRequest) -> HttpResponse:
     """Ask for the code of an invitation, typed from paper. A wrong code stays in the field so that it can be corrected.
 
-    A mistyped code is a failed attempt like any other.
+    A mistyped code counts as a failed attempt, too.
     """
     form = InvitationCodeForm(request.POST or None)
     if request.method != "POST":
@@ -158,7 +158,7 @@ def leave(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @own_page
 def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
-    """Create an account, which replaces the link once its address is confirmed."""
+    """Create an account, which replaces the invitation link once the email address is confirmed."""
     if request.user.is_authenticated:
         return redirect("consent:my_studies")
     holder = get_object_or_404(holders)

@@ -143,7 +143,7 @@ def erasure_forget(request: HttpRequest) -> None:
 
 
 def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
-    """Return the holders for whom this session may decide; None if there is no sign-in or visit by invitation.
+    """Return the holders for whom this session may decide; None without a sign-in or a valid visit by invitation.
 
     This excludes holders whose guardian or proxy no longer answers.
     """

@@ -64,7 +64,7 @@ class ProposalSerializer(serializers.Serializer):
 
 
 class RenewalSerializer(serializers.Serializer):
-    """A key of a site that is waiting to be replaced."""
+    """Pending replacement of a site's key."""
 
     site = serializers.CharField()
     former = serializers.CharField(help_text="Fingerprint of the current key.")

@@ -270,7 +270,7 @@ def alliance_act(request: SignedInRequest, study: Study, pk: int, act: str) -> H
 
 @study_form(_MAY)
 def alliance_leaving(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Explain what leaving an alliance (or, at its hub, ending it) means; on POST, leave or end it."""
+    """Explain the effects of leaving an alliance (or, at its hub, of ending it); on POST, leave or end it."""
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, left_at=None)
     if request.method == "POST":
         services.alliance_leave(alliance=found, acting_user=request.user)

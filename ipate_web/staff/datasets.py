@@ -249,7 +249,7 @@ def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
 
 @study_form("training.remove_dataset")
 def dataset_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Explain what removing a dataset means, and remove it."""
+    """Explain the effects of removing a dataset, and remove it."""
     dataset = get_object_or_404(Dataset, study=study, pk=pk, removed_at=None)
     form = ReasonForm(request.POST or None)
     if form.is_valid():
@@ -280,7 +280,7 @@ def encoders(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("training.remove_dataset")
 def encoder_withdrawal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Explain what withdrawing an encoder means, and withdraw it."""
+    """Explain the effects of withdrawing an encoder, and withdraw it."""
     encoder = get_object_or_404(Encoder, study=study, pk=pk, withdrawn_at=None)
     form = ReasonForm(request.POST or None)
     if form.is_valid():

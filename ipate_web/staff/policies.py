@@ -168,7 +168,7 @@ def weaker_promises(study: Study, proposed: EpsilonPolicy | None) -> dict[str, A
 
 
 def _comparison_with_consequences(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
-    """Return the comparison with two numbers for each change: holders affected, and holders with excluded records."""
+    """Return the comparison with the effect on each level's participants (:class:`consent.selectors.Consequence`)."""
     consequences = selectors.policy_consequences(study, proposed)
     return [{**row, "consequence": consequences[row["value"]]} for row in _comparison(study, proposed)]
 

@@ -260,7 +260,7 @@ def run_result_file(request: SignedInRequest, study: Study, pk: str) -> HttpResp
 
 @study_form("training.withdraw_model")
 def run_result_withdraw(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Explain what withdrawing the table means, ask for the reason, and withdraw it."""
+    """Explain the effects of withdrawing the table, ask for a reason, and withdraw it."""
     result = _result_or_404(study, pk)
     if result.is_withdrawn:
         messages.info(request, _("This table has already been withdrawn."))

@@ -216,7 +216,7 @@ def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResp
 
 @study_form("training.approve_run")
 def run_student_publish(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
-    """Explain what publishing another version means, and publish it."""
+    """Explain the effects of publishing another version, and publish it."""
     row, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
         messages.error(request, _("This version was withdrawn. Publish a different one."))
@@ -233,7 +233,7 @@ def run_student_publish(request: SignedInRequest, study: Study, pk: str, version
 
 @study_form("training.withdraw_model")
 def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
-    """Explain what withdrawing a version means, and withdraw it."""
+    """Explain the effects of withdrawing a version, and withdraw it."""
     row, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
         messages.info(request, _("This version has already been withdrawn."))

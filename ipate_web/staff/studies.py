@@ -181,7 +181,7 @@ def _taking_part(study: Study) -> dict[str, Any]:
 
 @study_form("consent.close_study")
 def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Explain what closing a study means, and close it."""
+    """Explain the effects of closing a study, and close it."""
     if study.is_closed:
         messages.info(request, _("This study is already closed."))
         return redirect("staff:study", study.slug)

@@ -135,11 +135,11 @@ class LabelColumn(_Column):
 
 
 class Dated:
-    """Base class of columns that may contain dates. Each date is converted to the time between it and a reference.
+    """Base class of columns that may contain dates. Each date is converted to the time between it and a reference date.
 
     Attributes:
-        until: Reference after the dates: a date (year, month, day), or the name of a date column.
-        since: Reference before the dates, used instead of ``until``.
+        until: End of the counted time: a date (year, month, day), or the name of a date column.
+        since: Start of the counted time, used instead of ``until``.
         unit: One of ``DATE_UNITS``.
         written: One of ``DATE_ORDERS``, used for the dates of this column and of its reference column.
     """
@@ -172,12 +172,12 @@ class Dated:
 
     @property
     def reference(self) -> str:
-        """Reference of the dates: a date, or the name of a date column; empty if this column has no dates."""
+        """Reference date: a date, or the name of a date column; empty if this column has no dates."""
         return self.since or self.until or ""
 
     @property
     def reference_column(self) -> str | None:
-        """Name of the column with the reference of each record; None if all records have the same reference."""
+        """Name of the column with each record's reference date; None if all records have the same one."""
         return self.reference if day_number(self.reference, "ymd") is None else None
 
     def durations(self, values: Sequence[object], references: Sequence[object] = ()) -> list[object]:

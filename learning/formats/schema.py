@@ -218,7 +218,7 @@ class TabularSchema:
         return self.encode_columns({name: [row[name] for row in rows] for name in names}, len(rows))
 
     def encode_columns(self, values: Mapping[str, Sequence[object]], count: int) -> npt.NDArray[Any]:
-        """Encode records given column by column, which is faster and used for files."""
+        """Encode records given column by column, as they are read from files; this is faster than row by row."""
         if self.text is not None:
             return self.text.encode(values[self.text.name])
         encoded = np.empty((count, len(self.feature_names)), np.float32)
@@ -386,7 +386,7 @@ class ImageSchema:
         return f"Give images of {' × '.join(map(str, self.shape))} numbers between 0 and 1."
 
 
-#: Largest number of characters of a class name, because it is shown in table headings.
+#: Class names have at most this many characters, because they are shown in table headings.
 LONGEST_CLASS = 200
 FITS = ("pad", "crop", "stretch")
 Schema = TabularSchema | ImageSchema

@@ -31,7 +31,7 @@ def registered_class(registered: Mapping[str, type[Described]], name: str) -> ty
 class LearnerField:
     """Parameter of a learner or student.
 
-    ``type`` is int, float or bool. The range includes its ends; it may have no lower or upper end.
+    ``type`` is int, float or bool. The range includes its ends and may be unbounded on either side.
     """
 
     name: str

@@ -248,5 +248,5 @@ class HolderChoices(Choices):
         return Words() if is_text(points) else None
 
     def usual_space(self, shape: tuple[int, ...]) -> Representation:
-        """Return the representation used if none is chosen."""
+        """Return the default representation."""
         return default_representation(shape)

@@ -205,7 +205,7 @@ class Target(Outcome):
 
     @abstractmethod
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        """Return targets `(n,)`, without censoring, of people for whom the scores `(n, outputs)` are true."""
+        """Draw targets `(n,)` from the distributions that scores `(n, outputs)` describe, without early censoring."""
 
     def widened(self, scores: Floats, codes: Codes) -> Floats:
         """Return a factor `(outputs,)` for each score that makes predictions as certain as these targets justify."""

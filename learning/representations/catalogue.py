@@ -331,10 +331,10 @@ class Embedding(Whitened):
 
 @dataclass(frozen=True)
 class Encoded(Embedding):
-    """Partly whitened vectors from an encoder, which was registered as made without the private data.
+    """Partly whitened vectors from an encoder whose uploader declared that it was made without the private data.
 
     >>> points = np.random.default_rng(0).normal(size=(50, 3))
-    >>> Encoded().fit(points).transform(points).shape  # a component for every 20 public points
+    >>> Encoded().fit(points).transform(points).shape  # one component per 20 public points
     (50, 2)
     """
 

@@ -1,4 +1,4 @@
-"""Consistency training with released counts, in PyTorch: image augmentation, the network, and the training.
+"""Consistency training with released counts, in PyTorch: image augmentation, the network, and the training loop.
 
 States between steps are stored as safetensors, so reading them runs no code.
 """
@@ -210,7 +210,7 @@ def state_load(state: bytes | None, layers: nn.Module, optimiser: torch.optim.Ad
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the training, described in :class:`learning.students.consistency.Consistency`."""
+    """Training settings, described in :class:`learning.students.consistency.Consistency`."""
 
     steps: int
     batch: int
@@ -241,7 +241,7 @@ def train_consistently(
         likelihood: Likelihood of each class `(points, C)`, and which points have informative counts `(points,)`.
         seed: Seed of initial weights, batches and augmentation.
         progress: Called with the number of steps.
-        checkpoint: Storage for the state of the training.
+        checkpoint: Storage for the training state.
     """
     counts, informative = (torch.from_numpy(each) for each in likelihood)
     classes = counts.shape[1]

@@ -1,6 +1,6 @@
 """Students: parameters fixed at construction, a ``learn`` method that reads releases, and a model that predicts.
 
-A checkpoint stores a training's progress, so that it can continue after a crash. Students of outcomes other than
+A checkpoint stores the progress of training, so that it can continue after a crash. Students of outcomes other than
 classes learn each category's probability and derive their predictions from it.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingCheckpoint:
-    """Storage for the progress of a training, which the same training can load when it is repeated.
+    """Storage for the progress of training, so that training can resume if it is repeated.
 
     Attributes:
         load: Return the last saved state, or None. A state that cannot be read is ignored, and training restarts.

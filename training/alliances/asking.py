@@ -401,7 +401,7 @@ class SiteAsking(JointAsking):
 
 
 def _room_check(run: Run, bounds: Sequence[float]) -> None:
-    """Refuse a question that charges everyone in a group if answers to ended questions have used up the group's budget.
+    """Refuse a question that, after the charges of questions without a total, would exceed a group's budget.
 
     If people are charged individually for their contributions, their accounts enforce this limit.
     """

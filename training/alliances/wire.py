@@ -124,7 +124,7 @@ def request_check(header: str, public: Any, method: str, path: str, body: bytes)
 def _client(address: str, certificate: str, transport: httpx.BaseTransport | None, process: int) -> httpx.Client:
     """Return a client that keeps connections open between requests. Raises ValueError for an invalid certificate."""
     del process  # connections are not shared with child processes
-    # True: use the environment's proxies and the system's authorities
+    # True: trust the system's certificate authorities, and use the environment's proxies
     verify: Any = True
     if certificate:
         try:

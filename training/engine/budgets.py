@@ -47,7 +47,7 @@ class PlannedPromise:
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that a run may charge anyone in a group or promise, in μ²: its share of the smallest ``cap``."""
+    """The most that a run may charge anyone in a group or with a promise, in μ²: its share of the smallest ``cap``."""
 
     cap: float
     allowed: float

@@ -204,7 +204,7 @@ class Questions(ABC):
         return records_of(run, fitted, people.holders, cache)
 
     def spent(self, run: Run) -> list[float | None]:
-        """Return the largest total charge to anyone with each promise, in μ²; None for a level without protection."""
+        """Return, for each promise, the largest total charge to anyone, in μ²; None for a level without protection."""
         return run.spent
 
     def rehearsed(self, run: Run) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Interface between learning methods and services, and the common part of methods that ask every holder.
+"""Interface between learning methods and services, and the code shared by methods that ask every holder.
 
 Code outside the modules of methods does not depend on which method a run uses.
 """

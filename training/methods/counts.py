@@ -1,4 +1,4 @@
-"""Tables of counts, and the common part of all methods that count people in cells."""
+"""Tables of counts, and the code shared by all methods that count people in cells."""
 
 from abc import abstractmethod
 from collections.abc import Iterator

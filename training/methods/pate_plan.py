@@ -50,8 +50,8 @@ _RECORDS = (5, 8, 13, 20, 35, 60, 120, 240)
 _USUAL = 13
 #: Maximum number of labelled public points used in a forecast, and minimum for comparing numbers of teachers.
 _SAMPLE, _LEAST_COMPARED = 600, 20
-#: The plan uses the largest number of teachers whose forecast is at most this far from the best, because noise affects
-#: the votes of many teachers less.
+#: The plan uses the largest number of teachers whose forecast is at most this far from the best, because the more
+#: teachers vote, the less noise affects the result.
 _AS_GOOD = 0.02
 _KINDS = {"counts": NoisyCounts.name, "labels": ConfidentGNMax.name}
 

@@ -353,8 +353,8 @@ class Sgd(GradientSteps):
     #: If there are no public points, rows drawn from the run's own counts are used instead.
     needs_public_points = False
     questions = GradientQuestions()
-    # Chunks are short, so that the progress bar moves and changes of consent, which apply from the next chunk on, soon
-    # take effect.
+    # Chunks are short to keep the progress bar moving, and because a change of consent takes effect only from the next
+    # chunk on.
     batch_size = 10
 
     def check_choices(self, run: Run, wrong: Wrong) -> None:

@@ -154,12 +154,12 @@ def _key(recipe: StudentRecipe, releases: Releases) -> str:
     return digest.hexdigest()[:32]
 
 
-# --- Progress of a training -------------------------------------------------------------------------------------------
+# --- Progress of training ---------------------------------------------------------------------------------------------
 
 
 logger = logging.getLogger(__name__)
 
-_LOGGED = 4  # log messages per training, at even intervals
+_LOGGED = 4  # log messages while a student is trained, at even intervals
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Pr
     Args:
         rows: Database rows.
         field: Field to write to.
-        end: Value of the field after the block, even if the training fails.
+        end: Value of the field after the block, even if training fails.
     """
     last = 0
 
@@ -188,10 +188,10 @@ def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Pr
 
 
 def checkpoint_at(name: str) -> TrainingCheckpoint:
-    """Return the checkpoint of one training, which is a file in private storage.
+    """Return a checkpoint for training a student, which is the file ``name`` in private storage.
 
     An unreadable file, left by a worker that died while writing it, is ignored. If the checkpoint cannot be written,
-    training continues without it. After writing the checkpoint, the training yields if its time slice is over.
+    training continues without it. After writing the checkpoint, training yields if its time slice is over.
     """
 
     def load() -> bytes | None:

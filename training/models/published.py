@@ -1,4 +1,4 @@
-"""Publications of a run, which can be withdrawn: a table, or versions of its student, with their trainings."""
+"""Publications of a run, which can be withdrawn: a table, or versions of its student, with their training tasks."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ class Published(models.Model):
 class StudentModel(Published):
     """Version of a run's student: a model trained only on releases, with its card.
 
-    Each training of a run's student creates a version, numbered from 1; ``Run.student`` is the published version.
+    Training a run's student creates a version, numbered from 1; ``Run.student`` is the published version.
     """
 
     class Stage(models.TextChoices):

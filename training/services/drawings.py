@@ -134,9 +134,10 @@ def question_draw(
 
 
 def _counts_people(run: Run) -> bool:
-    """Return whether a run still has rounds of counts, which charge each person for a whole round or omit the person.
+    """Return whether a run still has rounds of counts.
 
-    Opening another share now would not raise the run's limit, but would use up more of people's budgets.
+    A round of counts omits people who cannot pay for all of it. If another share is opened and charged now, more people
+    are omitted, because the run's limit stays the same while less of their budgets is left.
     """
     counted = [each for each in run.plan.get("rounds", []) if each.keys() & {"table", "marginals"}]
     return run.batches.count() < len(counted)
@@ -145,7 +146,7 @@ def _counts_people(run: Run) -> bool:
 # --- Head counts ------------------------------------------------------------------------------------------------------
 
 
-# Above the number of people in any study, and below the largest integer of a database.
+# More people than any study has, and less than the largest integer that a database can store.
 MOST = 1_000_000_000
 
 

@@ -63,7 +63,7 @@ def restore_settle(
     Args:
         study: A study whose database is older than the journal.
         share: See :func:`accounting.gaps.gap_settle`.
-        given_up: Number of acts of people to give up because the objects to which they refer were lost as well.
+        given_up: Number of people's acts to give up because what they refer to was lost as well.
         entered: Whether staff have entered the acts that the journal lacks.
 
     Raises:
@@ -99,7 +99,7 @@ def restore_settle(
 
 
 def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
-    """Raise ValidationError if a study's database lacks acts of people that the journal contains."""
+    """Raise ValidationError unless staff have entered or given up all of people's acts that would be lost."""
     if (not lost.is_complete or is_distrusted(study)) and not entered:
         why = _("The journal does not contain everything that people decided since the backup.")
         if is_distrusted(study):

@@ -1,8 +1,8 @@
 """Students, which learn only from releases. Each student, or the released model itself, is a version with a card.
 
-A finished run's student can be trained again or assessed at no charge. Such a training has a row and a task. It can be
-repeated after a crash, resumes from its checkpoint, and is marked as done in the transaction that writes its version.
-Every version is kept and recorded in the register.
+A finished run's student can be trained again or assessed at no charge, by a task with a row in the database. The task
+can be repeated after a crash, resumes from its checkpoint, and is marked as done in the transaction that writes its
+version. Every version is kept and recorded in the register.
 """
 
 import logging
@@ -406,12 +406,12 @@ def recipe_check(run: Run, student_learner: str, student_parameters: Mapping[str
 
 
 def versions_under_way(run: Run) -> Any:
-    """Return the unfinished training of another version; there is at most one."""
+    """Return the unfinished tasks that train another version; there is at most one."""
     return run.trainings.filter(version=None).exclude(state=StudentTraining.State.DONE)
 
 
 def student_learn(training_id: int | str, progress: Progress | None = None) -> bool:
-    """Run a training unless it is done or a live worker is running it; return whether this call ran it."""
+    """Run a training task unless it is done or a live worker is running it; return whether this call ran it."""
     training = StudentTraining.objects.select_related("run").filter(pk=training_id).first()
     if training is None:
         return False
@@ -447,7 +447,7 @@ def _fail(training: StudentTraining, message: str) -> None:
 
 
 def _worked(training: StudentTraining, also: Progress | None) -> str:
-    """Run the training and write its result; return an empty file name, because nothing is kept in private storage.
+    """Run a training task and write its result; return an empty file name, because nothing is kept in private storage.
 
     Raises RunError if the public points were removed after the request.
     """
@@ -478,7 +478,7 @@ def _version_train(training: StudentTraining, progress: Progress) -> None:
 
 
 def _is_done(training: StudentTraining) -> bool:
-    """Mark a training as done in the transaction that writes its result; return whether it was already done."""
+    """Mark a training task as done in the transaction that writes its result; return whether it was already done."""
     rows = StudentTraining.objects.filter(pk=training.pk).exclude(state=StudentTraining.State.DONE)
     return not rows.update(state=StudentTraining.State.DONE)
 

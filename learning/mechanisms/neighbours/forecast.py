@@ -335,7 +335,10 @@ def _demand(
 def _noise(
     votes: Sequence[NDArray[np.float64]], levels: Sequence[PlannedLevel], share: float, agreement: float | None
 ) -> list[float]:
-    """Return the smallest σ, to three digits, at which accounts can pay for each share in `_SATURATIONS` of votes."""
+    """Return, for each share in `_SATURATIONS`, the smallest σ at which accounts can pay for that share of the votes.
+
+    σ is rounded to three digits.
+    """
     total = sum(level.holders * some.sum() for level, some in zip(levels, votes, strict=True))
 
     def cast(sigma: float) -> float:

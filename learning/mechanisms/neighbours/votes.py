@@ -91,7 +91,7 @@ def by_query(row: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def squared_distances(queries: Coordinates, points: Coordinates) -> NDArray[np.int32]:
-    """Return exact squared distances `(q, p)`, if the points fit into memory."""
+    """Return all exact squared distances `(q, p)`, which must fit into memory together."""
     result = np.empty((len(queries), len(points)), np.int32)
     norms = squared_norms(points)
     for block in range(0, len(queries), QUERIES_AT_A_TIME):

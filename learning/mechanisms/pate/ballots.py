@@ -222,7 +222,7 @@ class TeachersQuestion:
         return self.plan.aggregator.parameters()
 
     def part(self, batch: int, start: int, most: int) -> slice:
-        """Return the next batch; if it would extend past a plain vote, it ends there, so that a student can be trained.
+        """Return the next batch, which ends no later than the plain vote, so that a student can be trained after it.
 
         The batch also ends before the first query that would be too expensive if every query were answered, so that the
         counts of that query are never requested.

@@ -106,7 +106,7 @@ class Plan:
         left_out: Names of the groups that take no part.
         notes: Human-readable choices and warnings.
 
-    Holders of merged groups share teachers, so all are charged with the sensitivity of the group that includes theirs.
+    Holders of groups that were merged share teachers, so all of them are charged with the merged group's sensitivity.
 
     >>> from learning.mechanisms.pate import GNMax
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 30), PrivacyGroup("LOW", 2.0, 10)], variant="weighting", teachers=4,

@@ -311,7 +311,7 @@ def _affordable(
     orders: ArrayLike,
     conversion: Conversion,
 ) -> tuple[Prefix, NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many of the queries so far all groups can pay for, and the costs `(Q, G, R)` of checks and labels."""
+    """Return how many leading queries every group can afford, and the costs `(Q, G, R)` of checks and labels."""
     alpha, queries = np.asarray(orders, dtype=np.float64), len(answered)
     costs = [
         QueryCosts(

@@ -45,12 +45,12 @@ _FEWEST_WORDS, _FEWEST_ENCODED = 16, 96
 _INTERACTING_STRENGTH = 500.0
 _FLOOR_STRENGTH = 800.0
 _LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
-_DRAWN_FLOOR = 3.0  # rows drawn from counts know variances only roughly
+_DRAWN_FLOOR = 3.0  # for rows drawn from counts, whose variances are only roughly right
 
 STEPS = 60
 STEP_SIZE = 1.0
-RIDGE, LEAST_RIDGE = 3.5, 10.0  # in units of a step's noise: times √(number of scores), and minimum for a weak signal
-LARGEST_RIDGE = 20.0  # used as long as the signal is unknown
+RIDGE, LEAST_RIDGE = 3.5, 10.0  # units of a step's noise: per √(number of scores), and minimum if the signal is weak
+LARGEST_RIDGE = 20.0  # used until the signal is known
 COUNTED = 0.1
 """Part of a run's share used to count people if there are no public points; measurements are in docs/sgd.md."""
 ROWS = 10_000
@@ -153,7 +153,7 @@ class Steps(StepChoices):
 
 
 def steps_space(shape: tuple[int, ...]) -> Representation:
-    """Return the usual representation for gradient steps on records of this shape.
+    """Return the default representation for gradient steps on records of this shape.
 
     This representation has more coordinates than needed for votes; directions with a small spread, where noise
     dominates, stay small.

@@ -248,7 +248,7 @@ class Aggregator(abc.ABC):
         """Return the same vote for `factor` times the votes, scaling all parameters that are in units of votes."""
 
     def parameters(self) -> dict[str, Any]:
-        """Return name and parameters as plain values for the ledger; `aggregator_from_parameters` is the inverse."""
+        """Return the name and parameters as plain values for the ledger; see `aggregator_from_parameters`."""
         return {"name": self.name, **dataclasses.asdict(self)}
 
     def _passes_check(
