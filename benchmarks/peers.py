@@ -234,7 +234,8 @@ def page(found: dict[str, list[dict[str, float]]]) -> str:
     for table in tables:
         epsilons = sorted({key.split("|")[2] for key in found if key.startswith(table + "|")} - {"0"}, key=float)
         splits = next(each for key, each in found.items() if key.startswith(table + "|"))
-        lines += [f"\n## {table}\n", f"Always the most frequent class: {100 * splits[0]['majority']:.1f} % right.\n"]
+        most = f"{100 * splits[0]['majority']:.1f} %"
+        lines += [f"\n## {table}\n", f"Always predicting the most frequent class: {most} right.\n"]
         lines += [
             f"| | {' | '.join(f'ε = {each}' for each in reversed(epsilons))} |",
             "|---" * (len(epsilons) + 1) + "|",
