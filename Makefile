@@ -94,7 +94,7 @@ lint: install-dev ## check style, types, import contracts, plain English, migrat
 		$(MANAGE) check --deploy --fail-level WARNING
 
 house: ## count modules, templates and lines, and compare them with their limits (LIST=1: name the small modules)
-	@$(PYTHON) -m tests.house $(if $(LIST),--list)
+	@$(PYTHON) -m benchmarks.house $(if $(LIST),--list)
 
 # --- Supply chain
 

@@ -31,6 +31,7 @@ from django.urls import Resolver404, get_resolver, resolve, reverse
 from django.utils import timezone, translation
 from django.utils.translation import trans_real
 
+from benchmarks.house import modules
 from consent.documents import letters, receipts
 from consent.models import Answerer, HolderAddress, Letter, Mail, MailWishes, Role, Study
 from consent.people.circumstances import Answering
@@ -41,7 +42,6 @@ from consent.wording import third_person
 from ipate_web.staff import report
 from tests import factories
 from tests.everything import addresses, imports_begin, is_page, study_with_everything
-from tests.house import modules
 from tests.ipate_web.accounts.test_mails import people_with_mails
 from tests.template_variables import UNSEEN, lookups_recorded, never_given
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table

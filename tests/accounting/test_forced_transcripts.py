@@ -390,7 +390,7 @@ def takes_part_without_room(patch: pytest.MonkeyPatch, world: World) -> None:
 STAYS_AND_LEAVES = "open; attempt; i_withdraw; vote"
 DIES = "open; crash True; vote"
 #: Faults, each with a history in which the comparison finds it, one for each check; quick ones come first.
-#: `tests.faults` plants other faults in the code itself.
+#: `benchmarks.planted_faults` plants other faults in the code itself.
 PLANTS: list[tuple[Any, list[Step], str]] = [
     (count_without_charge, [("draw_counts",)], "but 0 was charged"),
     (release_before_the_commit, run_of(1.0, DIES, choices={"sigma": 20.0}), "was charged"),

@@ -1,8 +1,8 @@
-"""The planted faults fit the current code; see :mod:`tests.faults`, which plants them."""
+"""The planted faults fit the current code; see :mod:`benchmarks.planted_faults`, which plants them."""
 
 import pytest
 
-from tests.faults import ROOT, Fault, faults
+from benchmarks.planted_faults import ROOT, Fault, faults
 
 
 @pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.name)

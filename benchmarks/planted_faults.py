@@ -1,12 +1,12 @@
 """Plant small faults one at a time and see which test catches each, to check that the suite still finds faults.
 
-    python -m tests.faults                 # every fault, two at a time
-    python -m tests.faults accounting      # those of one area, or whose file or name contains the word
-    python -m tests.faults --survivors     # run all of `make test` for each fault that the named tests miss
+    python -m benchmarks.planted_faults               # every fault, two at a time
+    python -m benchmarks.planted_faults accounting    # those of one area, or whose file or name contains the word
+    python -m benchmarks.planted_faults --survivors   # run all of `make test` for each fault that the named tests miss
 
 Each fault is planted in a scratch copy of the tracked files. First the tests that should find it run, then, with
-``--survivors``, all tests that `make test` runs, without the exhaustive ones. The faults are in ``tests/faults.toml``,
-and a test checks that each still fits the code.
+``--survivors``, all tests that `make test` runs, without the exhaustive ones. The faults are in
+``benchmarks/planted_faults.toml``, and a test checks that each still fits the code.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Measure how the code is divided into files: ``make house``; ``python -m tests.house --list`` lists small modules.
+"""Measure how the code is divided into files (``make house``; ``make house LIST=1`` lists the small modules).
 
 The numbers show where to look. They are no reason to join unrelated code.
 """
