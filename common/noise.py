@@ -34,7 +34,7 @@ sum of one Gaussian and other, independent noise.
 """
 
 GRID = 2.0**-16
-"""Unit of noise and vote weights; both are multiples of it."""
+"""Unit of noise and vote weights; both are multiples of this."""
 
 _QUANTILE_ERROR = 1e-13  # a hundred times the largest relative error of ndtri and log, 1e-15
 _MORE_BYTES = 32

@@ -66,7 +66,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Waiting:
-    """Task: its kind, the URL of its page, and the time since which it has been waiting.
+    """Task with its kind, the URL of its page, and the time when it began to wait.
 
     ``is_own`` means that the person made the proposal, so someone else has to decide. ``answer_by`` is the last day on
     which to answer, if there is one.

@@ -152,7 +152,7 @@ def baseline_warning(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
 
 
 def surrogate_error(surrogates: int) -> float:
-    """Return the error that the choice of ``surrogates`` public points to represent people adds to a forecast."""
+    """Return the error added to a forecast by choosing ``surrogates`` public points to represent people."""
     return _ROOT / math.sqrt(surrogates)
 
 

@@ -347,7 +347,7 @@ def log_copy_faults() -> Iterator[str]:
 
 
 def rows_faults(study: Study | None) -> Iterator[str]:
-    """Describe chains that lack the row that was their last at a checkpoint, without giving row numbers.
+    """Describe chains whose last row at a checkpoint was removed or changed, without giving row numbers.
 
     Args:
         study: the study; None for chains that belong to no study.

@@ -125,7 +125,7 @@ def _requests(studies: Collection[Study]) -> QuerySet[Disposal]:
 
 @dataclass(frozen=True)
 class ErasuresWaiting:
-    """Pending erasures in one study: their ``number``, and the time ``since`` which the oldest has been pending."""
+    """Pending erasures in one study: their ``number``, and the time of the oldest one (``since``)."""
 
     study_id: int
     number: int

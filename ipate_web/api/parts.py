@@ -23,7 +23,7 @@ JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", d
 
 
 _TYPED = {"RunProposal": "Proposal", "PlanRequest": "PlanRequest", "RunDetail": "Run", "JointProposal": "JointProposal"}
-"""Components with ``method`` and ``choices``: the suffix that each method's own component has after its name."""
+"""Components with ``method`` and ``choices``, each with the suffix in the names of its versions for single methods."""
 
 
 def choices_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -301,7 +301,7 @@ def _result(run: Run) -> RunResult:
 
 
 def _taken(request: Request, run: Run, *, rows: bool) -> RunResult:
-    """Return a run's publication, and log the download unless the request is a HEAD."""
+    """Return a run's publication, and log the download except for a HEAD request."""
     result = _result(run)
     if result.is_rows != rows:
         raise exceptions.NotFound(f"This run has {'no rows: ask for its table' if rows else 'rows: ask for these'}.")

@@ -121,7 +121,7 @@ def _choice(name: str, runs: Sequence[Run]) -> Choice | None:
 
 
 def _choice_label(choice: Choice, of: str, runs: Sequence[Run]) -> str:
-    """Return the label of a choice, or of the parameter ``of`` of the chosen value."""
+    """Return the label of a choice or, if ``of`` is given, of this parameter of the chosen value."""
     label = choice_label(choice)
     if of in ("", "name"):
         return label

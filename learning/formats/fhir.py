@@ -25,7 +25,7 @@ from learning.formats.table import text_of
 
 _NOT_SO = {"entered-in-error", "refuted", "cancelled"}
 _UNSURE = {"unconfirmed", "provisional", "differential"}
-#: ICD-10-GM diagnostic certainties that are not used: excluded, suspected, state after. Only G (confirmed) is.
+#: ICD-10-GM diagnostic certainties that are not used: excluded, suspected, status post. Only G (confirmed) is.
 _CERTAINTY = re.compile(r"diagnosesicherheit", re.IGNORECASE)
 _NOT_CONFIRMED = {"A", "V", "Z"}
 _READ = ("Patient", "Observation", "Condition")

@@ -171,7 +171,7 @@ def main() -> None:
 
 
 def answered(request: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Return the answer to a request, with arrays in the folder; or else ``refused``, ``exhausted`` or ``failed``."""
+    """Return the answer to a request, with arrays in the folder; or ``refused``, ``exhausted`` or ``failed``."""
     try:
         return _ANSWERS[request["ask"]](request, folder, progress)
     except DataError as error:

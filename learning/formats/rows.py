@@ -382,7 +382,7 @@ class Report:
     def add_rows(
         self, places: Iterable[int], problem: Callable[[int], str], remedy: Sentence | str, column: str | None = None
     ) -> None:
-        """Add an error for each of these records, numbered from 0; messages are built only for stored errors."""
+        """Add an error for each record in ``places`` (from 0). Messages are built only for errors that are stored."""
         for place in places:
             if len(self.faults) < MOST:
                 self.add(DataError(problem(place), remedy, row=place + 1, column=column))

@@ -177,7 +177,7 @@ class Question(Protocol):
 
     @property
     def grain(self) -> float:
-        """Unit of the sums, which are integer multiples of it."""
+        """Unit of the sums: each sum is an integer multiple of this."""
         ...
 
     def digest(self) -> str:

@@ -167,7 +167,7 @@ class QuestionDocument(Document):
         state: Digest of the releases that determine the state for the answer.
         participants: Names of the sites in the requested total, in order.
         spread: Standard deviation σ of the noise used for charges, in the units of the sums.
-        grain: Unit of the sums, which are integer multiples of it: a power of 2, at most 1.
+        grain: Unit of the sums, a power of 2 of at most 1. Each sum is an integer multiple of this.
     """
 
     kind: ClassVar[str] = "question"

@@ -36,7 +36,7 @@ _WEAK = 0.5  # factor from strong to weak augmentation
 _WARM_UP = 0.25
 _WEIGHT_DECAY = 0.01
 _NOTED = 100
-"""Number of steps between two reports and checkpoints of the training."""
+"""Number of steps between two checkpoints, at which progress is also reported."""
 
 
 @dataclass(frozen=True)

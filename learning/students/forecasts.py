@@ -42,7 +42,7 @@ _SIMULATED = gettext_noop(
 )
 
 _FEW, _MANY, _RECORDS = 10, 60, 600
-"""Fewest and most teachers trained, and the total number of their records within these bounds."""
+"""Minimum and maximum number of teachers trained; within these limits, their total number of records."""
 _DRAWS = 20
 """Number of draws of the noise; with few draws, chance would determine the number of teachers."""
 _POINTS, _EIGENVECTORS = 1000, 100

@@ -204,7 +204,7 @@ def private_datasets(study: Study) -> QuerySet[Dataset]:
     return Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, removed_at=None).exclude(provenance=EMPTY)
 
 
-#: Provenance of the dataset that `people_of_sites` returns, which is found by it.
+#: Provenance by which `people_of_sites` recognises the dataset that it returns.
 EMPTY = gettext_noop("The records of a joint run stay at its sites, so the hub has none.")
 
 

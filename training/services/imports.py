@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 State = DatasetImport.State
 KEPT = timedelta(days=1)
-"""Time after its last step after which an import is dropped."""
+"""How long an import is kept after its last step."""
 
 
 _PROGRESS = "progress"

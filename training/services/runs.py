@@ -352,7 +352,7 @@ def run_forget(run: Run) -> None:
 # --- Suggestions ------------------------------------------------------------------------------------------------------
 
 FEW_POINTS = 1000
-"""Number of public images below which a student would not be more accurate even if it learned from true labels."""
+"""Number of public images below which their number limits the student: true labels would not make it more accurate."""
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ def teacher_weights(
     delta: float | None = None,
     conversion: Conversion = "classic",
 ) -> NDArray[np.float64]:
-    """Return the vote weight w_g of each group's teachers, normalised so that all weights add up to their number.
+    """Return the vote weight w_g of each group's teachers, normalised to a mean of 1 over all teachers.
 
     "proportional": w_g = ε_g / (mean of ε over the teachers), as in Individualized PATE, Appendix C, and the thesis,
     section 6.2.2. Algorithm 2 of the paper also multiplies each ε_g by the group's number of teachers n_g. The

@@ -52,7 +52,7 @@ class SampledMechanism:
 
     @property
     def unit(self) -> float:
-        """Unit of contributions and noise, which are integer multiples of it."""
+        """Unit of contributions and noise, which are integer multiples of this."""
         return float(self.norms.max()) / FINENESS
 
 
