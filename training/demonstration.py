@@ -148,7 +148,7 @@ def study_publish(study: Study, chosen: dict[str, Any], users: dict[str, User]) 
         high=EPSILONS["high"],
         average=EPSILONS["average"],
         low=EPSILONS["low"],
-        reason="The values of the Individualized PATE paper: at high protection someone who guesses whether "
+        reason="These are the values of the Individualized PATE paper. At high protection, someone who guesses whether "
         "a person took part is right at most 56 times in 100.",
     )
     services.epsilon_policy_approve(policy=policy, acting_user=users["committee2"])
