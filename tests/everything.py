@@ -49,7 +49,7 @@ RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
 #: Choices for another version of a student.
 BOOSTED = {"student_learner": "boosting", "student_parameters": {"iterations": 2, "leaf": 1}}
 
-#: Reasons why the tour does not open some addresses, by names of addresses, separated by spaces.
+#: Reasons why the tour does not open some addresses, each with the names of the addresses, separated by spaces.
 NO_PAGES = {
     "Django's own": "admin:",
     "for programs": "api: schema healthz readyz metrics",

@@ -62,8 +62,8 @@ each_actor = pytest.mark.parametrize("name", ACTORS[1:])
 #: Addresses of the admin that only show or redirect, with their own arguments.
 ADMIN_SHOWS = {"view_on_site", "app_list"}
 
-#: The project's commands and how an operator might call them; a text says why one is not called here. People at the
-#: command line administer the installation, so commands must not mistake them for an operator.
+#: The project's commands, each with the arguments that an operator might use, or with the reason why it is not called
+#: here. People at the command line administer the installation, so commands must not mistake them for an operator.
 COMMANDS: dict[str, list[str] | str] = {
     "demo": "builds its own study with its own people",
     "demo_step": "takes a step of the demonstration of sites, in installations of its own",

@@ -70,7 +70,7 @@ class Outlook(Stored):
     amount: Annotated[int, Field(description="Maximum number of items that the run releases; `unit` says which.")]
     affordable: Annotated[
         int | None,
-        Field(description="Minimum number of labels that the budgets cover; null if budgets cannot end the run."),
+        Field(description="Minimum number of labels that the budgets cover; null if budgets cannot run out."),
     ]
     unit: Annotated[
         str, Field(json_schema_extra={"enum": list(UNITS)}, description="Kind of items that `amount` counts.")

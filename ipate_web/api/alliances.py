@@ -303,7 +303,7 @@ class ProposalDecline(ApiView):
 
     @operation("Decline a proposed run (operators, at a site)", "alliances", AllianceSerializer, CONFLICT, request=None)
     def post(self, request: Request, slug: str, pk: int, number: str) -> Response:
-        """Tell the hub that this site does not take part.
+        """Tell the hub that this site will not take part.
 
         The run ends, but the hub can propose another run without this site.
         """

@@ -56,7 +56,7 @@ class StudyDatasets(ApiView):
     scope = Scope.REHEARSE
 
     @operation(
-        "Import a dataset of a rehearsal (data stewards)",
+        "Import a dataset into a rehearsal study (data stewards)",
         "studies",
         DatasetSerializer,
         CONFLICT,

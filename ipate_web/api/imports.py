@@ -226,7 +226,7 @@ class StudyImports(ImportView):
         """Upload a file of at most 16 MiB. A worker checks the whole file against the schema.
 
         Nothing is stored as a dataset until you call `POST …/imports/{id}/store`. Poll the import until its `state` is
-        `checked`. An unfinished import is dropped after a day, together with its file.
+        `checked`. An unfinished import is discarded after a day, together with its file.
         """
         study = visible_study(request.user, slug, _IMPORT)
         sent, user = body_of(request, ImportRequestSerializer), request_user(request)
@@ -244,9 +244,9 @@ class StudyImport(ImportView):
         """Return the import's progress and the results of its check."""
         return Response(ImportSerializer(_found(request, slug, pk)).data)
 
-    @operation("Drop an import (data stewards)", "studies", {204: None})
+    @operation("Discard an import (data stewards)", "studies", {204: None})
     def delete(self, request: Request, slug: str, pk: str) -> Response:
-        """Delete an import with all uploaded files. If its dataset has already been stored, the dataset is kept."""
+        """Discard an import with all uploaded files. If its dataset has already been stored, the dataset is kept."""
         import_drop(dataset_import=_found(request, slug, pk))
         return Response(status=status.HTTP_204_NO_CONTENT)
 

@@ -372,7 +372,7 @@ class World:
             )
 
     def work(self, most: int = 1_000) -> None:
-        """Let workers handle broker messages: the oldest ``most``, or all of them, the newest first."""
+        """Let workers handle the ``most`` oldest broker messages or, by default, all messages, newest first."""
         for _message in range(most):
             if not self.messages:
                 return

@@ -1,4 +1,4 @@
-"""Pages on a phone: decisions are short and reflow (WCAG 2.2, 1.4.4 and 1.4.10), also tables and words."""
+"""Pages on a phone: decision pages are short, text and tables reflow, words stay whole (WCAG 2.2, 1.4.4 and 1.4.10)."""
 
 from datetime import timedelta
 from typing import Any

@@ -30,7 +30,7 @@ def site(live_server: LiveServer, token: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def site_of(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Site]]:
-    """Return the site as a user's client with every scope, as in ``site_of("operator")``."""
+    """Return a function that creates a client with every scope for a user, as in ``site_of("operator")``."""
     monkeypatch.setenv("no_proxy", "*")
     with ExitStack() as stack:
 

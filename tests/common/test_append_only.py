@@ -1,4 +1,4 @@
-"""Rule 9, on the database in DATABASE_URL; run the suite again for the other database."""
+"""Append-only tables, on the database in DATABASE_URL; run the suite again for the other database."""
 
 import itertools
 

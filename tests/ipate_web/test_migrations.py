@@ -1,4 +1,4 @@
-"""Changes of models that need a migration, and changes that do not."""
+"""Changes to models that need a migration, and changes that do not."""
 
 from io import StringIO
 

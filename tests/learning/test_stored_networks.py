@@ -1,4 +1,4 @@
-"""Machines without PyTorch read the same file with the same predictions and the same graph."""
+"""Machines without PyTorch get the same predictions and the same graph from the same file."""
 
 import numpy as np
 import pytest

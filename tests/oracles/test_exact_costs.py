@@ -212,7 +212,10 @@ def displacements(classes: int, moves: int = 1) -> set[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class PlainNoise:
-    """Noise of scale 1 in two textbook formulas, with nodes and weights for sums from low to high at a given scale."""
+    """Noise of scale 1, given by two textbook formulas.
+
+    ``nodes`` returns quadrature nodes and weights for counts from ``low`` to ``high`` with noise of a given scale.
+    """
 
     cdf: Callable[[np.ndarray], np.ndarray]
     pdf: Callable[[np.ndarray], np.ndarray]

@@ -267,7 +267,10 @@ def wide_rows(number: int, holders: list[str] | None = None) -> Rows:
 
 
 def study_with(mine: int, *, later: int = 0, slug: str = "many") -> Study:
-    """Return a study of a dozen people with two records each, and one with ``mine`` between them and ``later`` last."""
+    """Return a study of a dozen people with two records each.
+
+    One more person has ``mine`` records between those of the others, and ``later`` records at the end.
+    """
     study = study_open(slug, delta=1e-4, retain_votes=True)
     others = [f"p-{place:03}" for place in range(HOLDERS)]
     owners = [*others, *[ME] * mine, *others]

@@ -1,4 +1,4 @@
-"""What people learn about results and about the uses of their records."""
+"""Results, and uses of people's records, as the people themselves see them."""
 
 import re
 from datetime import date, timedelta

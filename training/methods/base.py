@@ -39,7 +39,7 @@ class Amount:
         unit: one of `UNITS`.
         most: the largest number that the plan allows.
         so_far: the number released so far.
-        affordable: the minimum number that the budgets can pay for; None if budgets cannot end the run.
+        affordable: the minimum number that the budgets can pay for; None if they cannot run out.
     """
 
     unit: str

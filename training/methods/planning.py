@@ -58,7 +58,7 @@ class MethodPlan(abc.ABC):
 
     @property
     def labels(self) -> int | None:
-        """Minimum number of labels released before accounts end the run; None if accounts cannot end it."""
+        """Minimum number of labels released before accounts run out; None if they cannot run out."""
         return None
 
     @abc.abstractmethod

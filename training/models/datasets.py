@@ -84,7 +84,8 @@ class Dataset(Recorded):
 class DatasetImport(models.Model):
     """Import of a dataset in the browser: a user uploads a file, which a worker checks against a schema and stores.
 
-    The file and the report are in private storage until the import is done or dropped. The row contains no record data.
+    The file and the report are in private storage until the import is done or discarded. The row contains no record
+    data.
     """
 
     class State(models.TextChoices):

@@ -98,7 +98,10 @@ class Run(Recorded):
     purpose = models.TextField(_("purpose"), blank=True)
     status = models.CharField(max_length=10, choices=Status, default=Status.DRAFT)
     rehearsal = models.BooleanField(
-        _("rehearsal"), default=False, editable=False, help_text=_("From a rehearsal study, which makes no promises.")
+        _("rehearsal"),
+        default=False,
+        editable=False,
+        help_text=_("Whether the run belongs to a rehearsal study, which makes no promises."),
     )
     seed = models.PositiveBigIntegerField(_("seed"), null=True, blank=True, help_text=_("Rehearsal studies only."))
     rehearsed = models.JSONField(

@@ -59,7 +59,7 @@ class Alternative:
             description="How people are asked. `levels`: everyone at the level they chose. `threshold`: only people "
             "who allow the best single ε, all at that ε. `smallest`: everyone at the smallest ε. `lenient`: "
             "everyone at the level they chose, but without the people with the strictest promise if their budgets "
-            "would end the run.",
+            "would run out.",
         ),
     ]
     epsilon: Annotated[
@@ -78,8 +78,8 @@ class Alternative:
         int | None,
         MAY_BE_MISSING,
         Field(
-            description="Minimum number of labels released before budgets are used up and end the run; null if budgets "
-            "cannot end it."
+            description="Minimum number of labels released before budgets run out and end the run; null if they "
+            "cannot run out."
         ),
     ] = None
     left_out: Annotated[

@@ -1,7 +1,7 @@
 """Imports in the browser: a user uploads a file and declares its schema, then a worker checks and stores the data.
 
 The upload, the report and the first rows are in private storage. They are deleted when the dataset is stored, when the
-import is dropped, and a day after the last step.
+import is discarded, and a day after the last step.
 """
 
 import json
@@ -220,7 +220,7 @@ def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUs
 
 
 def import_drop(*, dataset_import: DatasetImport) -> None:
-    """Drop an import with everything that was uploaded. If its dataset has been stored, the dataset is kept."""
+    """Discard an import with everything that was uploaded. If its dataset has been stored, the dataset is kept."""
     DatasetImport.objects.filter(pk=dataset_import.pk).delete()
     transaction.on_commit(lambda: _files_delete(dataset_import))
 
@@ -279,7 +279,7 @@ def _check(row: DatasetImport, mine: Any) -> None:
         state=State.CHECKED, rows=len(rows), faults=report.count, progress=1.0, touched_at=timezone.now()
     )
     if not changed and not DatasetImport.objects.filter(pk=row.pk).exists():
-        _files_delete(row)  # the import was dropped in the meantime
+        _files_delete(row)  # the import was discarded in the meantime
 
 
 def _store(row: DatasetImport, mine: Any) -> None:

@@ -1,4 +1,4 @@
-"""The API's schema, the guide's commands, which run unchanged, and clients that other tools generate from it."""
+"""The API's schema, clients that other tools generate from it, and the guide's commands, which run unchanged."""
 
 import io
 import json

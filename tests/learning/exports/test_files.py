@@ -204,7 +204,7 @@ def test_the_client_refuses_what_the_site_refuses_in_its_words(table_model: Mode
 
 
 def test_scikit_learn_finds_an_estimator(table_model: Model) -> None:
-    """All of scikit-learn's checks pass that neither train the model nor change its number of columns."""
+    """All of scikit-learn's checks pass except those that train the model or change its number of columns."""
     from sklearn.utils.estimator_checks import check_estimator
 
     passed = "do_not_raise_errors_in_init_or_set_params dont_overwrite_parameters estimator_cloneable estimator_repr"

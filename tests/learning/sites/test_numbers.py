@@ -1,4 +1,4 @@
-"""Numbers that sites send are exact, masked and have the right noise; compared with published test vectors."""
+"""Numbers that sites send: exactness, masks and noise, compared with published test vectors."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""Rows by plausible deniability, compared with the probabilities in their definition."""
+"""Rows generated with plausible deniability, compared with the probabilities in their definition."""
 
 import math
 from itertools import product
@@ -118,7 +118,8 @@ def test_guesses_about_a_seed_are_within_theorem_1() -> None:
         leaves = DeniabilityTest(k, gamma, epsilon0).passes(rows.plausible, rng)
         shares.append(float((leaves & (rows.codes[:, copied] == everybody[0, copied]).all(axis=1)).mean()))
     without, within = shares
-    # k of 60, and the threshold's noise is at most 0; k + 1 of 61, and it is at most 1.
+    # The seed is one of k among 60, and the row passes if the threshold's noise is at most 0. With the person, it is
+    # one of k + 1 among 61, and the noise may be at most 1.
     for share, exact in ((without, k / 60 / 2), (within, (k + 1) / 61 * (1 - math.exp(-1) / 2))):
         assert share == pytest.approx(exact, abs=5 * math.sqrt(exact / number))
     for t in range(1, k):

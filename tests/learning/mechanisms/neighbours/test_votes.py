@@ -211,7 +211,7 @@ def test_a_kernel_shrinks_what_is_contributed_and_what_it_costs() -> None:
         [[0]], [100], [[0], [5], [10], [0], [5]], [0, 1, 2, 0, 1], [0, 1, 2, 3, 3],
         n_classes=3, accounts=PlainAccounts([PLENTY] * 4), sigma=1.0, kernel="epanechnikov",
     )  # fmt: skip
-    # holder 3 has weights 1 and 3/4 on two classes: their mean, of norm below 1
+    # holder 3 contributes the mean of two records of different classes, weighted 1 and 3/4, so its norm is below 1
     np.testing.assert_allclose(votes, [[1 + 4 / 7, 3 / 4 + 3 / 7, 0]], atol=2**-15)
     np.testing.assert_allclose(charged.toarray(), [[1, 9 / 16, 0, (16 + 9) / 49]], atol=2**-14)
 

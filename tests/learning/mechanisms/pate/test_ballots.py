@@ -14,7 +14,8 @@ from learning.mechanisms.protocol import Draws, PartRelease, People
 
 TEACHERS, POINTS, CLASSES, HOLDERS = 8, 30, 3, 24
 PREDICTIONS = np.random.default_rng(2).integers(0, CLASSES, (TEACHERS, POINTS))
-#: Holders are in their group's teachers in turn: 8 in the first group, which has fewer teachers, 16 in the second.
+#: Holders are assigned to their group's teachers in turn: 8 in the first group, which has fewer teachers, and 16 in the
+#: second.
 GROUPS = [PrivacyGroup("HIGH", 1.0, 8), PrivacyGroup("LOW", 2.0, 16)]
 RESIDUAL = {"name": "residual_gnmax", "sigma": 5.0, "first": 10, "disagreements": 2}
 

@@ -1,4 +1,4 @@
-"""Contributions of holders: their values and norms, and that nobody else's change if a holder leaves."""
+"""Contributions of holders: their values and norms, and that the others don't change if a holder leaves."""
 
 from __future__ import annotations
 

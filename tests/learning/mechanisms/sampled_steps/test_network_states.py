@@ -1,4 +1,4 @@
-"""Calibrating networks by the releases of their chunks, compared with automatic differentiation."""
+"""Calibrating networks from the releases of their chunks, compared with automatic differentiation."""
 
 from __future__ import annotations
 
