@@ -205,7 +205,7 @@ class InvitationCodeForm(forms.Form):
     """Form for the code of an invitation, typed from paper. If it is mistyped, the error names the wrong groups."""
 
     code = forms.CharField(
-        label=_("Code of your invitation"),
+        label=_("Your invitation code"),
         max_length=100,
         help_text=_(
             "Four groups of five letters and digits; older invitations have seven groups. Use capital or small "

@@ -117,8 +117,8 @@ def _news(study: Study) -> list[str]:
         ),
         *(" ".join(result.sentences) for result in results_of(study)[:_MOST_RESULTS]),
         _(
-            "If you took part, the page shows how much of your protection was used. Only you can see that. There you "
-            "can also change your decision or withdraw."
+            "If you took part, the page shows how much this affected your protection. Only you can see that. There "
+            "you can also change your decision or withdraw."
         ),
         _("This letter contains a new link. If you already had one, it no longer works."),
     ]

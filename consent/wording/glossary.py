@@ -97,8 +97,8 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "cap": (
         _("Cap"),
         _(
-            "The most that all runs together may use of one person's protection. It follows from the level that the "
-            "person chose, and is given as μ²."
+            "The most that all runs together may use of one person's privacy budget. It follows from the level that "
+            "the person chose, and is given as μ²."
         ),
     ),
     "share": (

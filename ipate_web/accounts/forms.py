@@ -209,7 +209,7 @@ class KeyForm(Worded, AddWebAuthnForm):
     """Form for a passkey or security key."""
 
     words = {
-        "name": (_("Name of the key"), _("Helps you tell your keys apart.")),
+        "name": (_("Key name"), _("Helps you tell your keys apart.")),
         "credential": (_("Key"), ""),
         "passwordless": (
             _("Sign in with only this key, without a password"),
@@ -221,7 +221,7 @@ class KeyForm(Worded, AddWebAuthnForm):
 class KeyNameForm(Worded, EditWebAuthnForm):
     """Form for renaming a key."""
 
-    words = {"name": (_("Name of the key"), "")}
+    words = {"name": (_("Key name"), "")}
 
 
 class PersonForm(forms.ModelForm):

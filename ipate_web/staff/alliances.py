@@ -122,7 +122,7 @@ class ConnectForm(InvitationForm):
     prefix = "connect"
 
     certificate = forms.CharField(
-        label=gettext_lazy("Certificate of the hub"),
+        label=gettext_lazy("Hub certificate"),
         required=False,
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
         help_text=Alliance._meta.get_field("certificate").help_text,

@@ -35,7 +35,9 @@ class TargetForm(forms.Form):
     learned = forms.ChoiceField(
         label=_("What to learn"), choices=[(kind, _(label)) for kind, label in OUTCOME_LABELS.items()]
     )
-    classes = LinesField(label=_("Classes, one per line"), help_text=_("In the order of their numbers."))
+    classes = LinesField(
+        label=_("Classes, one per line"), help_text=_("List them in the order of their numbers, starting with class 0.")
+    )
     smallest = forms.FloatField(
         label=_("Smallest number"),
         required=False,

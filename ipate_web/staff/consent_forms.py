@@ -166,22 +166,20 @@ class PublicationForm(forms.Form):
 
     seen = forms.CharField(widget=forms.HiddenInput)
     valid_months = forms.IntegerField(
-        label=gettext_lazy("Months for which a consent is valid"),
+        label=gettext_lazy("How many months consent is valid"),
         required=False,
         min_value=1,
         max_value=600,
         help_text=gettext_lazy(
             "After that, everyone is asked again, and their records will not be used until they answer. People read "
-            "this before they decide, and get an email a month before. If you leave this and the day below empty, a "
+            "this before they decide, and get an email a month before. If you leave this and the day below empty, "
             "consent is valid until it is withdrawn."
         ),
     )
     valid_until = DayField(
         label=gettext_lazy("Or: valid until"),
         required=False,
-        help_text=gettext_lazy(
-            "The last day on which a consent to this version is valid, no matter when it was given."
-        ),
+        help_text=gettext_lazy("The last day on which consent to this version is valid, no matter when it was given."),
     )
     renewal = forms.ChoiceField(
         label=gettext_lazy("What happens to people who consented to an earlier version?"),
@@ -215,7 +213,7 @@ class PublicationForm(forms.Form):
         elif self.decision == CORRECTION and self.valid != self.kept:
             self.add_error(
                 "renewal",
-                gettext_lazy("A correction cannot change how long a consent is valid. Propose this as a new version."),
+                gettext_lazy("A correction cannot change how long consent is valid. Propose this as a new version."),
             )
         return self.cleaned_data
 

@@ -293,15 +293,16 @@ class ImageForm(_SchemaForm):
         ),
     )
     centre = forms.FloatField(
-        label=gettext_lazy("Centre of the window"),
+        label=gettext_lazy("Window centre"),
         required=False,
         help_text=gettext_lazy(
             "For DICOM files and 16-bit images: the range of visible values. Leave empty to use all possible values."
         ),
     )
-    span = forms.FloatField(label=gettext_lazy("Width of the window"), required=False)
+    span = forms.FloatField(label=gettext_lazy("Window width"), required=False)
     classes = LinesField(
-        label=gettext_lazy("Classes, one per line"), help_text=gettext_lazy("In the order of their numbers.")
+        label=gettext_lazy("Classes, one per line"),
+        help_text=gettext_lazy("List them in the order of their numbers, starting with class 0."),
     )
     field_order = ("height", "width", "channels", "classes", "fit", "centre", "span", "known")
 

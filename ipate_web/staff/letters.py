@@ -163,7 +163,7 @@ class LetterheadForm(forms.Form):
         self.head = head
         labels = {
             "salutation": gettext_lazy("Salutation"),
-            "text": gettext_lazy("Subject of the letter"),
+            "text": gettext_lazy("What the letter is about"),
             "refusal": gettext_lazy("Statement that people may say no"),
             "closing": gettext_lazy("Closing"),
         }

@@ -82,7 +82,7 @@ class ReceiptForm(forms.Form):
     """Form for a receipt's number, or for a code that was read out. Errors name the wrong group of a code."""
 
     number = forms.CharField(
-        label=gettext_lazy("Code or number of the receipt"),
+        label=gettext_lazy("Receipt code or number"),
         max_length=100,
         help_text=gettext_lazy(
             "Enter the three groups of five characters that the caller reads out, or all 64 digits of the number."

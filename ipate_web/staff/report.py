@@ -120,7 +120,7 @@ def _shares(run: Run) -> list[dict[str, Any]]:
         for row in shares["classes"]
     ]
     columns = [_("Class"), _("People"), _("95 % interval"), _("Public points"), _("95 % interval")]
-    tables = [_table(_("Shares of the classes"), columns, [2, 1, 2, 1, 2], rows)]
+    tables = [_table(_("Class shares"), columns, [2, 1, 2, 1, 2], rows)]
     return _section(_("Classes among the people"), [strip_tags(translated(shares["said"]))], tables)
 
 

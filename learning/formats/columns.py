@@ -106,7 +106,7 @@ class _Column:
 class HolderColumn(_Column):
     """Pseudonym of the person to whom a record belongs."""
 
-    uses = {"holder": _("pseudonym of the holder")}
+    uses = {"holder": _("holder's pseudonym")}
     role: Literal["holder"] = field(default="holder", kw_only=True, repr=False)
 
 

@@ -105,7 +105,7 @@ def renewed_site(before: AllianceDocument, after: AllianceDocument) -> str:
     renewed = [name for name, key in after.sites.items() if before.sites.get(name) != key]
     taken = {before.hub, *before.sites.values()}
     if len(renewed) != 1 or replace(after, sites=before.sites) != before or set(after.sites) != set(before.sites):
-        raise Refused(gettext_noop("The new document of the alliance changes more than one site's key."))
+        raise Refused(gettext_noop("The new alliance document changes more than the key of one site."))
     if after.sites[renewed[0]] in taken:
         raise Refused(gettext_noop("The new key of %(site)s is already registered in the alliance."), site=renewed[0])
     return renewed[0]

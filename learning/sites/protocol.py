@@ -352,7 +352,7 @@ def _check_all(names: Iterable[str], question: QuestionDocument, what: str) -> N
     if sorted(names) != list(question.participants):
         raise Refused(
             gettext_noop(
-                "Each participant must send exactly one %(what)s, so this question has ended. Ask the remaining "
+                "Not every participant sent exactly one %(what)s, so this question has ended. Ask the remaining "
                 "participants again."
             ),
             what=what,

@@ -94,7 +94,7 @@ def test_a_passkey_is_added_required_and_sufficient_to_sign_in(visit: Any) -> No
     site.press("Add a key")
     page.get_by_label("Password").fill(factories.PASSWORD)
     site.press("Continue")
-    page.get_by_label("Name of the key").fill("My laptop")
+    page.get_by_label("Key name").fill("My laptop")
     page.get_by_label("Sign in with only this key, without a password").check()
     site.press("Add the key")
     site.says("Each code lets you sign in once if you lose")

@@ -60,7 +60,7 @@ def test_a_holder_consents_changes_and_withdraws(visit: Any, path: str, size: st
 
     later = visit(size, javascript=javascript)
     later.open("/join/")
-    later.page.get_by_label("Code of your invitation").fill(path.split("/")[2].upper())
+    later.page.get_by_label("Your invitation code").fill(path.split("/")[2].upper())
     later.press("Open my invitation", "Read again or change")
     choose(later, "Average")
     later.press("Yes, this is my decision")

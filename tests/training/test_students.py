@@ -465,7 +465,7 @@ def test_the_winner_of_a_duel_is_published(monkeypatch: pytest.MonkeyPatch, wins
     assert list(release_faults(run)) == []
 
 
-DIFFERENT = "These classes have different shares among people: a, c."
+DIFFERENT = "These classes are more or less common among people: a, c."
 
 
 @built_once
@@ -523,4 +523,4 @@ def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch,
     if fields["method"] == STEPS_RUN["method"]:
         with translation.override("de"):
             german = as_("olga").get(url("run_tab", run, "card"), headers={"accept-language": "de"}).text
-        assert "Diese Klassen haben unter den Personen andere Anteile: a, c." in german
+        assert "Diese Klassen sind bei den Personen häufiger oder seltener: a, c." in german

@@ -105,8 +105,8 @@ def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> 
     if contents[-1] in [each["content"] for each in alliance.former]:
         raise Refused(
             gettext_noop(
-                "The hub is sending an earlier document of the alliance, probably because a backup was restored. Ask "
-                "the people who run the hub to replace the key again."
+                "The hub is sending an earlier alliance document, probably because a backup was restored. Ask the "
+                "people who run the hub to replace the key again."
             )
         )
     if alliance.content not in contents:

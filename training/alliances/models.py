@@ -43,9 +43,9 @@ class Alliance(Recorded):
     terms = models.JSONField(
         _("terms"), default=dict, blank=True, help_text="Shared by all sites: schema, levels and public points."
     )
-    address = models.URLField(_("address of the hub"), blank=True)
+    address = models.URLField(_("hub address"), blank=True)
     certificate = models.TextField(
-        _("certificate of the hub"),
+        _("hub certificate"),
         blank=True,
         help_text=_(
             "Needed only if no generally trusted authority signed it. Enter it as PEM. No other certificate will "

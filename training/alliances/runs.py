@@ -83,7 +83,7 @@ def joint_run_propose(
     public = fields.get("public_dataset")
     terms = alliance.terms["public"]
     if public is not None and (terms is None or points_digest(public) != terms["digest"]):
-        raise ValidationError({"public_dataset": _("These are not the public points of the alliance.")})
+        raise ValidationError({"public_dataset": _("These are not the alliance's public points.")})
     if METHODS[fields["method"]].outcome == MethodOutcome.TABLE:
         fields |= {"public_dataset": None, "test_dataset": None, "student_learner": "", "batch_size": 1}
     else:

@@ -366,7 +366,7 @@ def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser | None) 
     if alliance.left_at is not None:
         return alliance
     ended = gettext_noop("The alliance of this run has ended.")
-    left = gettext_noop("This study has left the alliance of the run.")
+    left = gettext_noop("This study has left the run's alliance.")
     for run in alliance.runs.exclude(status__in=Run.ENDED):
         run_cancel(run=run, acting_user=acting_user, message=ended if alliance.is_hub else left)
     alliance.left_at, alliance.proposals = timezone.now(), {}

@@ -56,12 +56,12 @@ _AS_GOOD = 0.02
 _KINDS = {"counts": NoisyCounts.name, "labels": ConfidentGNMax.name}
 
 _COUNTS = gettext_noop(
-    "The plan releases noisy counts: with noisy counts for %(queries)d points, %(counts)d in 100 answers are "
-    "expected to be right, compared with %(labels)d in 100 with %(answers)d labels."
+    "The plan releases noisy counts for %(queries)d points, with %(counts)d in 100 answers expected to be right. "
+    "Releasing %(answers)d labels instead would give about %(labels)d in 100."
 )
 _LABELS = gettext_noop(
-    "The plan releases labels: with %(answers)d labels, %(labels)d in 100 answers are expected to be right, compared "
-    "with %(counts)d in 100 with noisy counts for %(queries)d points."
+    "The plan releases %(answers)d labels, with %(labels)d in 100 answers expected to be right. Releasing noisy "
+    "counts for %(queries)d points instead would give about %(counts)d in 100."
 )
 _NUMBER = gettext_noop("The plan uses %(teachers)d teachers with about %(records)d people each.")
 _UNJUDGED = gettext_noop(

@@ -60,7 +60,7 @@ from training.methods.steps import (
 from training.methods.student_training import StudentData
 from training.models import Batch, Round, Run, StudentModel
 
-AS_THEY_ARE = Sentence(gettext_noop("The records, unchanged: pixels, or columns between their public bounds."))
+AS_THEY_ARE = Sentence(gettext_noop("The records themselves: pixels, or columns scaled by their public bounds."))
 
 ONLY_REHEARSED = gettext_noop("Baselines are only for rehearsal studies. Choose another variant.")
 SLACKS_USED = gettext_noop(

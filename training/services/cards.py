@@ -43,13 +43,13 @@ CHOICE = gettext_noop(
 )
 
 DIFFERING = gettext_noop(
-    "People differ from the public points. These classes have different shares among people: %(names)s."
+    "People's records are distributed differently from the public points. These classes are more or less common "
+    "among people: %(names)s."
 )
 ALIKE = gettext_noop(
-    "Allowing for noise and chance, no class's share among people clearly differs from its share among the public "
-    "points."
+    "Allowing for noise and chance, no class is clearly more or less common among people than among the public points."
 )
-UNCOMPARED = gettext_noop("No labelled public points are available to compare with the shares among people.")
+UNCOMPARED = gettext_noop("There are no labelled public points to compare the classes of people's records with.")
 
 CHOSEN = gettext_noop(
     "On %(points)d labelled public points that the student had not learned from, the student was right %(student)d "
