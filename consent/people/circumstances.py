@@ -1,8 +1,8 @@
 """Holders' circumstances: who answers for each holder, and what ends a consent without a withdrawal.
 
-A consent is valid until one of these happens: a form that requires a new answer is published, the consent's validity
-expires, another person starts to answer, or the person dies or can no longer decide and their study ends consents in
-that case. A consent that has ended in this way does not become valid again automatically; the person who answers has to
+Consent is valid until one of these happens: a form that requires a new answer is published, the consent's validity
+expires, another person starts to answer, or the person dies or can no longer decide and their study ends consent in
+that case. Consent that has ended in this way does not become valid again automatically; the person who answers has to
 decide again.
 """
 
