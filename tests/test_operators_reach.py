@@ -104,7 +104,7 @@ def _pages_without_text(monkeypatch: pytest.MonkeyPatch) -> None:
 def study() -> Study:
     """Return a study with every role, a pending policy, and drafts of both operators."""
     study = _staffed()
-    # Not for studies that are built once, because Django's permissions have other ids after a live server.
+    # Not part of the study that is built once, because Django's permissions have other ids after a live server.
     User.objects.get(username="deputy").user_permissions.set(Permission.objects.all())
     return study
 

@@ -122,7 +122,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Keep nothing of what happens in the database or journal."""
+    """Discard everything that happens in the database or journal."""
     kept = _journal()
     block = transaction.atomic()
     block._from_testcase = True  # type: ignore[attr-defined]  # tries to sign in are recorded in transactions of their own

@@ -52,7 +52,7 @@ STUDIES = ("one", "two", "three")
 PEOPLE = 5
 POLICIES = [(1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (2.0, 3.0, 4.0)]
 CEILINGS = [None, 0.1, 0.3, 0.7, 1.8]
-#: Who answers after a circumstance; after the others, nobody.
+#: Person who answers after a circumstance; nobody after those that are not listed.
 ROLES = {"person": "person", "guardian": "guardian", "proxy": "proxy"}
 PAGES = ("members", "changes", "policies", "consent_forms", "circumstances", "disposals", "ledger", "committee")
 
@@ -106,7 +106,7 @@ class Installation:
         self.olga, self.staff, self.gone, self.hired = user_create("olga"), list[str](), set[str](), 0
         self.people: dict[tuple[str, str], Person] = {}
         self.policies: dict[str, list[Policy]] = {}
-        #: What ended studies have charged the person of an account, by study.
+        #: Charges of ended studies to the person of an account, by study.
         self.ended: dict[str, dict[int, float]] = {}
         self.backups: list[Path] = []
         self.seen: dict[str, int] = {}
@@ -331,7 +331,7 @@ class Installation:
         place = self.random.randrange(len(self.backups))
         restore(self.backups[place])
         self._count("restored")
-        # Later backups do not belong to this history any more, but may still be restored.
+        # Later backups no longer belong to this history, but may still be restored.
         for study in Study.objects.all():
             there = set(study.epsilon_policies.values_list("pk", "approval__approved_at"))
             self.policies[study.slug] = [

@@ -24,7 +24,7 @@ SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 SCROLLERS = """() => [...document.querySelectorAll("body *:not(textarea, select)")].filter((each) =>
   each.scrollWidth > each.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(each).overflowX)
 ).map((each) => each.outerHTML.slice(0, 200))"""
-#: Time limit for a page or a worker in milliseconds, also on a busy machine.
+#: Time limit for a page or a worker in milliseconds, even on a busy machine.
 TIMEOUT = 120_000
 
 #: With JavaScript, and at night without it, on a window of each size; the harder case is the one without scripts.

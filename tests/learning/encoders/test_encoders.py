@@ -1,4 +1,4 @@
-"""Encoders handle each record independently, bit for bit, in a limited process; and as a part of published models."""
+"""Encoders handle each record independently, bit for bit, in a limited process, and are part of published models."""
 
 import json
 from pathlib import Path
