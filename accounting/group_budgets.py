@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from uuid import UUID
 
 from django.db.models import Q, Subquery
@@ -162,14 +162,17 @@ class _Group:
     epsilons: tuple[float, ...]
     dates: tuple[datetime, ...]
 
-    def possible(self, since: datetime, until: datetime) -> set[float]:
-        """Return every ε that an account with this level could have been promised at some time in an interval."""
-        first, end = max(0, bisect_right(self.dates, since) - 1), bisect_right(self.dates, until)
+    def policies_between(self, since: datetime, until: datetime) -> tuple[int, int]:
+        """Return the range of the positions of policies in force at some time in an interval."""
+        return max(0, bisect_right(self.dates, since) - 1), bisect_right(self.dates, until)
+
+    def possible(self, first: int, end: int) -> set[float]:
+        """Return every ε that an account with this level could have been promised under a range of policies."""
         return {min(self.epsilons[p : q + 1]) for q in range(first, end) for p in range(min(q, self.last) + 1)}
 
     @property
     def largest(self) -> float:
-        return max(self.possible(self.dates[0], self.dates[-1]))
+        return max(self.possible(*self.policies_between(self.dates[0], self.dates[-1])))
 
 
 def _groups(rule: EpsilonRule) -> list[_Group]:
@@ -183,6 +186,31 @@ def _groups(rule: EpsilonRule) -> list[_Group]:
     return [groups[promise] for promise in sorted(groups)]
 
 
+@dataclass(frozen=True)
+class BudgetFacts:
+    """Facts that determine the budgets of a study's groups, apart from titles and plans of its runs.
+
+    Attributes:
+        release: hash of the register's newest entry.
+        share: hash of the newest record of shares.
+        policies: hash and start of every policy that has been in force, oldest first.
+    """
+
+    release: str
+    share: str
+    policies: tuple[tuple[str, datetime], ...]
+    delta: float
+    rehearsal: bool
+
+
+def budget_facts(study: Study) -> BudgetFacts:
+    """Return the facts on which the budgets of a study's groups depend now."""
+    rule = EpsilonRule(study, timezone.now())
+    policies = tuple((policy.hash, since) for policy, since in zip(rule.policies, rule.dates, strict=True))
+    heads = (Release.head(study.pk).hash, ShareRecord.head(study.pk).hash)
+    return BudgetFacts(*heads, policies, study.delta, study.rehearsal)
+
+
 def group_budgets(study: Study, runs: Mapping[UUID, ChargedRun]) -> list[GroupBudget]:
     """Return budgets of all groups of a study, smallest ε first; empty before its first policy, and in a rehearsal.
 
@@ -193,22 +221,28 @@ def group_budgets(study: Study, runs: Mapping[UUID, ChargedRun]) -> list[GroupBu
     if study.rehearsal or not rule.policies:
         return []
     all_shares, (granted_at, limits) = shares(study), _limits(study)
-    releases = list(
+    rows = (
         Release.chain(study.pk)
         .filter(Q(charge__gt=0) | Q(kind=Release.Kind.GAP))
         .values_list("kind", "run", "charge", "content__charges", "content__reached", "recorded_at")
     )
+    releases, charged = [], dict[UUID, list[float]]()
+    for kind, run, charge, charges, reached, at in rows:
+        before = charged.get(run) or [0.0] * len(charges or [])
+        if run is not None:
+            charged[run] = [sum(pair) for pair in zip(before, charges or [], strict=True)]
+        releases.append((kind, run, charge, charges or [], before, reached, at))
     budgets = []
     for group in _groups(rule):
         cap = float(caps_of(group.epsilon, study.delta))
         tally = _Tally(group, float(caps_of(group.largest, study.delta)), runs)
-        for kind, run, charge, charges, reached, at in releases:
+        for kind, run, charge, charges, before, reached, at in releases:
             if kind == Release.Kind.GAP:
                 tally.raise_to((reached or 0.0) * tally.largest, kind, run, at)
             elif run is None:
                 tally.raise_to(min(tally.used + charge, tally.largest), kind, run, at)
             else:
-                bound = tally.bound(run, charge, charges or [], granted_at.get(run, at), at)
+                bound = tally.bound(run, charge, charges, before, granted_at.get(run, at), at)
                 tally.raise_to(min(tally.used + bound, limits.get(run, 1.0) * tally.largest), kind, run, at)
         reserved = sum(
             max(0.0, share.granted - tally.by_subject.get(subject, 0.0) / cap)
@@ -277,35 +311,39 @@ class _Tally:
         self.by_subject: dict[UUID | tuple[str, datetime], float] = {}
         self.history: list[tuple[datetime, float]] = []
         self._facts: dict[UUID | tuple[str, datetime], tuple[str, datetime]] = {}
-        self._counted: dict[UUID, list[float]] = {}
+        self._places = cache(self._places_between)
 
-    def bound(self, run: UUID, charge: float, charges: list[float], since: datetime, at: datetime) -> float:
+    def _places_between(self, run: UUID, first: int, end: int) -> list[int] | None:
+        """Return the indices into a run's charges of the promises of a range of policies; None if one is missing."""
+        known = self._runs.get(run)
+        epsilons = self.group.possible(first, end)
+        places = [known.places.get((self.group.level, epsilon)) for epsilon in epsilons] if known else [None]
+        if None in places:
+            return None
+        return [place for place in places if place is not None and place >= 0]  # below 0: not part of the run
+
+    def bound(
+        self, run: UUID, charge: float, charges: list[float], before: list[float], since: datetime, at: datetime
+    ) -> float:
         """Return the most that a batch could have charged an account in the group, in μ².
 
         Args:
             charge: the most that the batch could have charged anyone.
             charges: the largest charge to each group of the run's plan, from the register.
+            before: the sum of the charges of the run's earlier batches to each group.
             since: when the run was approved, because some methods use the promises at that time.
             at: when the batch was released.
         """
-        counted = self._counted.setdefault(run, [0.0] * len(charges))
-        before = counted.copy()
-        counted[:] = [sum(pair) for pair in zip(counted, charges, strict=True)]
-        known = self._runs.get(run)
-        if known is None or not charges:
+        places = self._places(run, *self.group.policies_between(since, at))
+        if places is None or not charges:
             return charge
-        bounds = []
-        for epsilon in self.group.possible(since, at):
-            place = known.places.get((self.group.level, epsilon))
-            if place is None:
-                return charge  # the plan does not include this promise
-            if place < 0:
-                continue  # the promise is not part of the run
-            room = known.allowed[place] - before[place]
-            # If a cost was reduced to what was left of the run's share, accounts with unused earlier shares may have
-            # been charged more.
-            bounds.append(charge if charges[place] >= room * (1 - _CUT) else charges[place])
-        return max(bounds, default=0.0)
+        # If a cost was reduced to what was left of the run's share, accounts with unused earlier shares may have been
+        # charged more.
+        allowed = self._runs[run].allowed
+        return max(
+            (charge if charges[p] >= (allowed[p] - before[p]) * (1 - _CUT) else charges[p] for p in places),
+            default=0.0,
+        )
 
     def raise_to(self, used: float, kind: str, run: UUID | None, at: datetime) -> None:
         """Record that a release may have brought an account in the group to ``used``."""

@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from django.db.models import Count, Exists, Min, OuterRef, Prefetch, Q, QuerySet, Sum
 from django.utils import timezone
-from django.utils.translation import gettext_noop
+from django.utils.translation import get_language, gettext_noop
 
-from accounting.group_budgets import ChargedRun, GroupBudget, group_budgets
+from accounting.group_budgets import BudgetFacts, ChargedRun, GroupBudget, budget_facts, group_budgets
 from accounting.models import Release
 from common.jobs import Part, without_worker
 from common.sentences import Sentence
@@ -331,15 +333,23 @@ def run_totals(study: Study) -> RunTotals:
 
 def study_budgets(study: Study) -> list[GroupBudget]:
     """Return the budget of each privacy group of a study across all runs: used, reserved, and left; public."""
-    approved = study.runs.filter(rehearsal=False, approved_at__isnull=False).order_by()
+    # A run whose approval was not carried out has no plan.
+    approved = study.runs.filter(rehearsal=False, approved_at__isnull=False).exclude(plan={}).order_by("pk")
+    titles = tuple(approved.values_list("pk", "title"))
+    return list(_study_budgets(study, budget_facts(study), titles, get_language()))
+
+
+@lru_cache(maxsize=64)  # pages, mails and metrics request the same budgets again and again until a release changes them
+def _study_budgets(
+    study: Study, facts: BudgetFacts, approved: tuple[tuple[UUID, str], ...], language: str | None
+) -> tuple[GroupBudget, ...]:
     runs = {}
-    for pk, title, plan in approved.values_list("pk", "title", "plan"):
-        if not plan:  # the run's approval was not carried out
-            continue
-        promises, budgets = plan.get("promises", []), plan.get("budgets", [])
+    plans = dict(study.runs.filter(pk__in=[pk for pk, _title in approved]).values_list("pk", "plan"))
+    for pk, title in approved:
+        promises, budgets = plans[pk].get("promises", []), plans[pk].get("budgets", [])
         places = {(promise["level"], promise["epsilon"]): promise["group"] for promise in promises}
         runs[pk] = ChargedRun(title, places, [budget["allowed"] for budget in budgets])
-    return group_budgets(study, runs)
+    return tuple(group_budgets(study, runs))
 
 
 def encoders_seen(study: Study, user: Any) -> QuerySet[Encoder]:

@@ -68,19 +68,21 @@ def usage(holder: DataHolder) -> Usage:
     runs = _runs_of(holder)
     course = _course(holder, {run.pk for run in runs})
     costs = {run: Cost(*(right_guesses_at(sqrt(spent)) for spent in (before, after))) for run, before, after in course}
-    uses = [
-        Use(str(run.pk), run.purpose, _state(run), first.recorded_at, costs.get(run.pk)) for run, first in runs.items()
-    ]
+    uses = [Use(str(run.pk), run.purpose, _state(run), first, costs.get(run.pk)) for run, first in runs.items()]
     is_full = bool(ceilings_left(holder.study, np.array([holder.pk]))[0] <= 0)
     return Usage(uses, course[-1][2] if course else 0.0, lambda: _records(holder), is_full)
 
 
-def _runs_of(holder: DataHolder) -> dict[Run, Release]:
-    """Return the runs that asked a holder, newest first, each with the first release for which the holder was asked."""
+def _runs_of(holder: DataHolder) -> dict[Run, datetime]:
+    """Return the runs that asked a holder, newest first, each with the time of the first release that asked them."""
+    charged = Release.objects.filter(study=holder.study_id, batch__isnull=False).exclude(charges="").order_by("batch")
+    releases = defaultdict(list)
+    for run_id, charges, recorded_at in charged.values_list("run", "charges", "recorded_at"):
+        releases[run_id].append((charges, recorded_at))
     by_run = {}
     runs = Run.objects.filter(study=holder.study_id, rehearsal=False).exclude(spending_began_at=None)
     for run in runs.order_by("-spending_began_at"):
-        first = next((release for release in _batches(run) if _concerns(release, holder)), None)
+        first = next((recorded_at for charges, recorded_at in releases[run.pk] if _concerns(charges, holder)), None)
         if first is not None:
             by_run[run] = first
     return by_run
@@ -95,9 +97,9 @@ def _batches(run: Run) -> QuerySet[Release]:
     )
 
 
-def _concerns(release: Release, holder: DataHolder) -> bool:
-    """Return whether a holder was asked for a release, regardless of the charge."""
-    return bool(np.isin(holder.pk, arrays_load(release.charges, "holder")["holder"]))
+def _concerns(charges: str, holder: DataHolder) -> bool:
+    """Return whether a holder was asked for the release with this file of charges, regardless of the charge."""
+    return bool(np.isin(holder.pk, arrays_load(charges, "holder")["holder"]))
 
 
 def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, float]]:
@@ -164,7 +166,7 @@ def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -
     for release in _batches(run):
         promises = _promises(spans, release.recorded_at, release.recorded_at)
         # Read a charge file only if it can add something.
-        if any(promise not in epsilons for promise in promises) and _concerns(release, holder):
+        if any(promise not in epsilons for promise in promises) and _concerns(release.charges, holder):
             epsilons += promises
     return epsilons or _promises(spans, began, timezone.now())
 
@@ -177,7 +179,7 @@ def results(study: Study) -> list[Result]:
     published = Q(student__isnull=False) | Q(result__isnull=False)
     runs = list(
         Run.objects.filter(published, study=study, rehearsal=False, ended_at__isnull=False)
-        .select_related("student", "result")
+        .select_related("student", "result", "private_dataset", "public_dataset")
         .order_by("-ended_at", "pk")
     )
     released = _released(study) if runs else {}

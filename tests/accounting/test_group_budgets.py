@@ -7,7 +7,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 from django.db import transaction
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from accounting.accounts import balances
 from accounting.caps import caps_of
@@ -20,6 +20,7 @@ from consent.selectors import Snapshot, consent_snapshot
 from consent.services import holders_register, study_lock
 from tests.clock import Clock
 from tests.factories import consent_choose, policy_approve, study_open
+from training.selectors import study_budgets
 
 pytestmark = pytest.mark.django_db
 
@@ -171,3 +172,19 @@ def test_under_one_policy_a_groups_budget_equals_its_largest_account(seed: int, 
             assert amount == pytest.approx(budgets[promise].used, rel=1e-9)
             assert caps_of(budgets[promise].epsilon_used, 1e-4) == pytest.approx(amount, rel=1e-6)
             assert budgets[promise].history[-1][1] == budgets[promise].used
+
+
+def test_remembered_budgets_follow_releases_policies_and_languages(clock: Clock) -> None:
+    history = History(3, clock)
+    assert not any(group.used for group in study_budgets(history.study))
+    history.count()
+    english, again = study_budgets(history.study), study_budgets(history.study)
+    assert english == again and all(group.used for group in english)
+    with translation.override("de"):
+        assert {use.title for group in study_budgets(history.study) for use in group.uses} == {"Personenzahlen"}
+    caps = caps_of(consent_snapshot(history.study).epsilons, history.study.delta)
+    history.charge(Release.Kind.HEAD_COUNTS, {}, np.full(len(caps), 0.001 * caps.min()), caps, 0.001 * caps.min())
+    assert all(now.used > then.used for now, then in zip(study_budgets(history.study), english, strict=True))
+    clock.days_pass(1)
+    history.policy()
+    assert {group.epsilon for group in study_budgets(history.study)} != {group.epsilon for group in english}
