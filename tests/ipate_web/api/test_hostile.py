@@ -21,9 +21,9 @@ from django.test import Client
 from rest_framework.throttling import SimpleRateThrottle
 
 from consent.models import Role
+from docs.generated import addresses
 from ipate_web.tokens.models import ApiToken
 from tests.factories import user_create
-from tests.ipate_web.api.documents import addresses
 
 logger = logging.getLogger(__name__)
 

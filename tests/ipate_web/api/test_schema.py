@@ -21,12 +21,7 @@ from rest_framework.test import APIClient
 
 from consent.models import Study
 from consent.services.accounts import administrator_set
-from ipate_web.api.schema import bodies
-from ipate_web.tokens.models import ApiToken
-from learning.formats import catalogue_load
-from tests.factories import user_create
-from tests.ipate_web.api.conftest import Client
-from tests.ipate_web.api.documents import (
+from docs.generated import (
     CAPABILITIES,
     ERRORS,
     PLACES,
@@ -35,6 +30,11 @@ from tests.ipate_web.api.documents import (
     client_methods,
     errors_page,
 )
+from ipate_web.api.schema import bodies
+from ipate_web.tokens.models import ApiToken
+from learning.formats import catalogue_load
+from tests.factories import user_create
+from tests.ipate_web.api.conftest import Client
 from tests.ipate_web.api.test_runs import proposal
 from tests.ipate_web.api.test_secrets import api_patterns
 from tests.training.runs import run_draft
@@ -181,7 +181,7 @@ def test_the_generated_documents_are_those_of_the_code() -> None:
     methods = client_methods()
     assert {name for name, address in addresses().items() if address not in methods} == {"root", "run-events"}
     for path, page in ((ERRORS, errors_page()), (CAPABILITIES, capabilities_page())):
-        assert path.read_text("utf-8") == page, "run: python -m tests.ipate_web.api.documents"
+        assert path.read_text("utf-8") == page, "run: python -m docs.generated"
 
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "api.md"

@@ -1,4 +1,4 @@
-"""Documents generated from the code; ``python -m tests.ipate_web.api.documents`` writes them."""
+"""Documents generated from the code; ``python -m docs.generated`` writes them."""
 
 import ast
 import os
@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[1]
 ERRORS, CAPABILITIES = ROOT / "docs" / "errors.md", ROOT / "docs" / "capabilities.md"
 CLIENT = ROOT / "client" / "ipate_client"
 
