@@ -15,7 +15,7 @@ from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import INTERCEPT, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.rehearsals import descent_adjustment, forecast_steps, forecast_target
 from learning.mechanisms.steps.steps_plan import Steps, plan_steps
-from learning.outcomes import Labels, Numbers, Target, Times
+from learning.outcomes import CROSS_ENTROPY, Labels, Loss, Numbers, Target, Times
 
 pytestmark = pytest.mark.statistical
 TARGETS: list[Target] = [Numbers(0, 100), Times((5, 10, 20, 40, 80), "days"), Labels(("ill", "old"))]
@@ -29,6 +29,20 @@ def truth(target: Target, x: Floats) -> Floats:
     return np.stack([0.8 * x[:, 0] - 0.4, 0.4 * x[:, 1]], axis=1)
 
 
+def descended(
+    state: Descent, sigma: float, x: Floats, codes: Floats, *, cap: float, seed: int, loss: Loss = CROSS_ENTROPY
+) -> Descent:
+    """Return the descent after its last step, on one record of each person."""
+    everyone, noise = np.arange(len(x)), SimulationNoise(seed)
+    records, accounts = owned_records(x, codes, everyone, everyone), IndividualAccounts(np.full(len(x), cap))
+    while not state.finished:
+        sums, _ = step_contributions(
+            records, state.weights, clip_norm=state.clip_norm, accounts=accounts, sigma=sigma, loss=loss
+        )
+        state = state.after(release_sums(sums, sigma, noise))
+    return state
+
+
 @cache
 def learned(kind: str, cap: float) -> tuple[Target, Descent, Floats, Floats]:
     """Return the descent, and the true and learned scores of other people."""
@@ -39,15 +53,8 @@ def learned(kind: str, cap: float) -> tuple[Target, Descent, Floats, Floats]:
     mine, public, others = np.split(np.arange(3 * PEOPLE), 3)
     how = {"dimensions": DIMENSIONS, "n_classes": 2, "share": 1.0, "steps": Steps(steps=20), "loss": target.loss}
     plan = plan_steps([PlannedLevel("ALL", cap, PEOPLE)], **how)
-    everyone, noise = np.arange(PEOPLE), SimulationNoise(3)
-    records = owned_records(x[mine], codes[mine], everyone, everyone)
-    accounts = IndividualAccounts(np.full(PEOPLE, cap))
-    state = Descent.begin(plan, x[public], target.outputs, target.loss)
-    while not state.finished:
-        sums, _ = step_contributions(
-            records, state.weights, clip_norm=state.clip_norm, accounts=accounts, sigma=plan.sigma, loss=target.loss
-        )
-        state = state.after(release_sums(sums, plan.sigma, noise))
+    begin = Descent.begin(plan, x[public], target.outputs, target.loss)
+    state = descended(begin, plan.sigma, x[mine], codes[mine], cap=cap, seed=3, loss=target.loss)
     found = x[others].astype(float) @ state.learned[:-1] + 127 * state.learned[-1]
     return target, state, truth(target, x[others] / 30), found
 
@@ -107,14 +114,7 @@ def test_a_forecast_from_labels_is_near_the_outcome() -> None:
     private, truth = some_points(2, 3000)
     plan = plan_steps([PlannedLevel("ALL", cap, 3000.0)], dimensions=20, n_classes=3, share=1.0)
     (made,) = forecast_steps(plan, public, 3, labels=labels)
-    state, accounts = Descent.begin(plan, public, 3), IndividualAccounts(np.full(3000, cap))
-    everyone = np.arange(3000)
-    records, noise = owned_records(private, truth, everyone, everyone), SimulationNoise(7)
-    while not state.finished:
-        sums, _ = step_contributions(
-            records, state.weights, clip_norm=state.clip_norm, accounts=accounts, sigma=plan.sigma
-        )
-        state = state.after(release_sums(sums, plan.sigma, noise))
+    state = descended(Descent.begin(plan, public, 3), plan.sigma, private, truth, cap=cap, seed=7)
     right = ((public @ state.learned[:-1] + INTERCEPT * state.learned[-1]).argmax(axis=1) == labels).mean()
     assert made.of == MODEL and made.value == pytest.approx(right, abs=0.06)
     assert made.low <= right <= made.high and made.judged == 500
@@ -135,14 +135,7 @@ def test_a_forecast_of_two_classes_matches_the_resulting_area() -> None:
     (private, truth), (public, labels) = people(3000), people(1500)
     plan = plan_steps([PlannedLevel("ALL", cap, 3000.0)], dimensions=DIMENSIONS, n_classes=2, share=1.0)
     right, made = forecast_steps(plan, public, 2, labels=labels)
-    everyone, noise = np.arange(3000), SimulationNoise(7)
-    records, accounts = owned_records(private, truth, everyone, everyone), IndividualAccounts(np.full(3000, cap))
-    state = Descent.begin(plan, public, 2)
-    while not state.finished:
-        sums, _ = step_contributions(
-            records, state.weights, clip_norm=state.clip_norm, accounts=accounts, sigma=plan.sigma
-        )
-        state = state.after(release_sums(sums, plan.sigma, noise))
+    state = descended(Descent.begin(plan, public, 2), plan.sigma, private, truth, cap=cap, seed=7)
     scores = public @ state.learned[:-1] + INTERCEPT * state.learned[-1]
     came = roc_auc_score(labels, scores[:, 1] - scores[:, 0])
     assert right.measure == "" and (made.of, made.measure, made.judged) == (MODEL, "Area under the ROC curve", 500)
