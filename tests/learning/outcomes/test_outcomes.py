@@ -84,8 +84,9 @@ def test_residuals_are_the_derivatives_of_the_loss(outcome: Outcome) -> None:
             slope = (loss(scores[place] + moved, codes[place]) - loss(scores[place] - moved, codes[place])) / (2 * step)
             assert residuals[place, output] == pytest.approx(np.clip(slope, -1, 1), abs=1e-5)
     if outcome.kind == "numbers":  # the second score estimates the error of the first
-        found = outcome.loss.residuals(np.array([[0.1, 0.3]]), outcome.coded([np.array([12.5])])) / RESIDUAL_STEPS
-        assert found == pytest.approx(np.array([[0.6 - 0.7, 0.3 - 0.1]]), abs=1e-5)
+        codes = outcome.coded([np.array([12.5, 12.5])])
+        found = outcome.loss.residuals(np.array([[0.1, 0.3], [0.4, 0.3]]), codes) / RESIDUAL_STEPS
+        assert found == pytest.approx(np.array([[0.6 - 0.7, 0.3 - 0.1], [0.9 - 0.7, 0.3 - 0.2]]), abs=1e-5)
 
 
 def test_the_curvature_bounds_the_second_derivatives(outcome: Outcome) -> None:
