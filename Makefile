@@ -73,7 +73,7 @@ examples: install-dev ## run the examples in docstrings
 		$$(grep -rl --include='*.py' '>>>' accounting client common consent ipate_web learning training)
 
 docs: .venv/installed-docs ## build the documentation, which the site serves at /docs/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pictures: install-dev ## retake the screenshots of the documents (docs/screenshots)
 	@$(LOCAL) $(PYTEST) -q tests/browser/pictures.py
