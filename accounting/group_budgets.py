@@ -107,7 +107,7 @@ class GroupBudget:
         policy: version of the newest policy that makes this promise.
         in_force: whether people who consent now get this promise.
         cap: μ² of the promise.
-        used: the most that an account that has kept this level could have been charged, in μ².
+        used: the most that an account whose level never changed could have been charged, in μ².
         reserved: part of the cap that active runs may still use.
         uses: releases and runs that used the budget, in the order of their first charges.
         history: the time of each release that charged the group, and the value of ``used`` after this release.
@@ -299,7 +299,7 @@ class _Tally:
     """Charges of one group, release by release.
 
     Attributes:
-        largest: the largest cap, in μ², that an account that has kept the level could have had.
+        largest: the largest cap, in μ², that an account whose level never changed could have had.
         used: the most, in μ², that such an account could have been charged so far.
         by_subject: how much of ``used`` is due to each run, or to each kind of release outside runs.
         history: times of increases of ``used``, with the new value.

@@ -59,7 +59,7 @@ def _records(holder: DataHolder) -> dict[str, Any]:
 
 
 def usage(holder: DataHolder) -> Usage:
-    """Return the runs that asked the holder for a release, newest first, and the most that the holder may have spent.
+    """Return the runs that asked the holder to contribute, newest first, and the most that the holder may have spent.
 
     This reveals neither whether the holder's records voted nor the state of the account, which may have excluded the
     holder (rule 6 in docs/architecture.md). The runs depend only on consents and owned records; the amounts depend only
@@ -74,7 +74,7 @@ def usage(holder: DataHolder) -> Usage:
 
 
 def _runs_of(holder: DataHolder) -> dict[Run, datetime]:
-    """Return the runs that asked a holder, newest first, each with the time of the first release that asked them."""
+    """Return the runs that asked a holder, newest first, each with the time of the first release for which it asked."""
     charged = Release.objects.filter(study=holder.study_id, batch__isnull=False).exclude(charges="").order_by("batch")
     releases = defaultdict(list)
     for run_id, charges, recorded_at in charged.values_list("run", "charges", "recorded_at"):
@@ -98,7 +98,7 @@ def _batches(run: Run) -> QuerySet[Release]:
 
 
 def _concerns(charges: str, holder: DataHolder) -> bool:
-    """Return whether a holder was asked for the release with this file of charges, regardless of the charge."""
+    """Return whether a holder was asked to contribute to the release with this file of charges, even if charged 0."""
     return bool(np.isin(holder.pk, arrays_load(charges, "holder")["holder"]))
 
 
