@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import pytest
-from django.core.exceptions import ValidationError
-
 from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
 from tests.factories import consent_choose
-from tests.training.runs import run_draft, study_with_table
+from tests.training.runs import study_with_table
 
 HOLDERS = 12
 
@@ -32,10 +29,3 @@ def decide(who: DataHolder, level: str) -> None:
 def withdraw(who: DataHolder) -> None:
     """Withdraw the consent."""
     consent_services.consent_withdraw(holder=who, acting_user=None)
-
-
-def assert_refused(field: str, message: str, **fields: Any) -> None:
-    """Check that a proposal with ``fields`` is refused with ``message`` at ``field``."""
-    with pytest.raises(ValidationError) as refusal:
-        run_draft(small_study(), **fields)
-    assert message in str(refusal.value.message_dict[field])

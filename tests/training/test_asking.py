@@ -28,7 +28,7 @@ from learning.formats import Rows
 from learning.mechanisms.protocol import PlanError
 from tests.factories import form_publish, policy_approve, user_create
 from tests.training.asking import ASKING_RUN, asking_of, assert_whole, attempt, charged, commit, run_end
-from tests.training.people import HOLDERS, assert_refused, decide, everybody, small_study, withdraw
+from tests.training.people import HOLDERS, decide, everybody, small_study, withdraw
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -416,28 +416,6 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
         run = run_finish(Run.objects.get(pk=run.pk))
         assert run.status == Run.Status.FINISHED
         assert_whole(run)
-
-
-@pytest.mark.parametrize(
-    ("fields", "field", "message"),
-    [
-        ({"choices": {"sigmas": 3}}, "choices", "There is no choice sigmas"),
-        ({"choices": {"sigma": 1e5}}, "choices.sigma", "to 16384"),
-        ({"choices": {"sigma": float("nan")}}, "choices.sigma", ""),
-        ({"choices": {"rounds": 9}}, "choices.rounds", "from 1 to 2"),
-        ({"choices": {"rounds": 2, "first_queries": 12}}, "choices.first_queries", "has to leave public points"),
-        ({"choices": {"representation": "magic"}}, "choices.representation", "is 'magic'; choose one of"),
-        ({"choices": {"representation": ["standardised"]}}, "choices.representation", ""),
-        ({"choices": {"representation": "student"}}, "choices.representation", "choose one of"),
-        ({"choices": {"representation_parameters": {"parts": 3}}}, "choices.representation_parameters", "parts"),
-        ({"choices": {"representation_parameters": 3}}, "choices.representation_parameters", ""),
-        ({"choices": {"kernel": "gauss"}}, "choices.kernel", "gauss"),
-    ],
-)
-def test_a_proposal_that_cannot_be_carried_out_is_refused_by_field(fields, field, message) -> None:
-    whitened = {"representation": "whitened"} if "representation_parameters" in fields["choices"] else {}
-    assert_refused(field, message, **ASKING_RUN | {"choices": whitened | fields["choices"]})
-    assert not Run.objects.exists()
 
 
 def test_no_plan_without_counted_holders_or_with_too_much_noise() -> None:

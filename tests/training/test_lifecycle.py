@@ -25,7 +25,8 @@ from consent import services as consent_services
 from learning.formats import TabularSchema
 from learning.mechanisms.protocol import PlanError
 from tests.factories import study_open, user_create
-from tests.training.asking import vote_batch
+from tests.training.asking import ASKING_RUN, COUNTS_RUN, SAMPLED_RUN, STEPS_RUN, SYNTHESIS_RUN, vote_batch
+from tests.training.recipes import DENIABLE_RUN
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -58,37 +59,106 @@ def files(run: Run) -> list[str]:
     return sorted(path.name for path in folder.glob("*"))
 
 
-def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
+def errors(study: Any, recipe: dict[str, Any] = TABLE_RUN, **fields: Any) -> dict[str, list[str]]:
     """Return the reasons why a proposal is refused, by field, after checking that nothing of it remains."""
     with pytest.raises(ValidationError) as refused:
-        run_draft(study, **TABLE_RUN | fields)
+        run_draft(study, **recipe | fields)
     assert not Run.objects.exists()
     assert not ShareRecord.objects.exists()
     return refused.value.message_dict
 
 
+WHITENED, STANDARDISED = {"representation": "whitened"}, {"representation": "standardised"}
+
+
 @pytest.mark.parametrize(
-    ("fields", "field", "message"),
+    ("recipe", "fields", "field", "message"),
     [
-        ({"learner": "oracle"}, "choices.learner", "choose one of random_forest"),
-        ({"student_learner": "oracle"}, "student_learner", "choose one of: consistency"),
-        ({"student_learner": "consistency"}, "student_learner", "needs images of at least 4×4 pixels"),
-        ({"student_parameters": {"copies": 2}}, "student_learner", "Only images can be rotated"),
-        ({"student_parameters": {"neighbours": 0}}, "student_parameters", "at least 1"),
-        ({"aggregator": {"name": "gnmax", "sigma": 0.0}}, "choices.aggregator", "sigma"),
-        ({"aggregator": {"name": "gnmax", "sigma": float("nan")}}, "choices.aggregator", ""),
-        ({"aggregator": {"name": "gnmax"}}, "choices.aggregator", "takes the parameters sigma"),
-        ({"aggregator": {"name": "majority"}}, "choices.aggregator", "choose one of"),
-        ({"weight_scheme": "calibrated"}, "choices.weight_scheme", "for rehearsals"),
-        ({"rehearsed": {"method": "exact"}}, "rehearsed", "Only runs of rehearsal studies can have these parameters"),
-        ({"teachers": 0}, "choices.teachers", "from 1 to"),
-        ({"wanted_labels": 0}, "wanted_labels", "greater than or equal to 1"),
-        ({"seed": 1}, "seed", "Only a rehearsal can have a seed, because noise"),
-        ({"title": ""}, "title", "blank"),
+        (TABLE_RUN, {"learner": "oracle"}, "choices.learner", "choose one of random_forest"),
+        (TABLE_RUN, {"student_learner": "oracle"}, "student_learner", "choose one of: consistency"),
+        (TABLE_RUN, {"student_learner": "consistency"}, "student_learner", "needs images of at least 4×4 pixels"),
+        (TABLE_RUN, {"student_parameters": {"copies": 2}}, "student_learner", "Only images can be rotated"),
+        (TABLE_RUN, {"student_parameters": {"neighbours": 0}}, "student_parameters", "at least 1"),
+        (TABLE_RUN, {"aggregator": {"name": "gnmax", "sigma": 0.0}}, "choices.aggregator", "sigma"),
+        (TABLE_RUN, {"aggregator": {"name": "gnmax", "sigma": float("nan")}}, "choices.aggregator", ""),
+        (TABLE_RUN, {"aggregator": {"name": "gnmax"}}, "choices.aggregator", "takes the parameters sigma"),
+        (TABLE_RUN, {"aggregator": {"name": "majority"}}, "choices.aggregator", "choose one of"),
+        (TABLE_RUN, {"weight_scheme": "calibrated"}, "choices.weight_scheme", "for rehearsals"),
+        (TABLE_RUN, {"rehearsed": {"method": "exact"}}, "rehearsed", "Only runs of rehearsal studies can have these"),
+        (TABLE_RUN, {"teachers": 0}, "choices.teachers", "from 1 to"),
+        (TABLE_RUN, {"wanted_labels": 0}, "wanted_labels", "greater than or equal to 1"),
+        (TABLE_RUN, {"seed": 1}, "seed", "Only a rehearsal can have a seed, because noise"),
+        (TABLE_RUN, {"title": ""}, "title", "blank"),
+        (ASKING_RUN, {"choices": {"sigmas": 3}}, "choices", "There is no choice sigmas"),
+        (ASKING_RUN, {"choices": {"sigma": 1e5}}, "choices.sigma", "to 16384"),
+        (ASKING_RUN, {"choices": {"sigma": float("nan")}}, "choices.sigma", ""),
+        (ASKING_RUN, {"choices": {"rounds": 9}}, "choices.rounds", "from 1 to 2"),
+        (
+            ASKING_RUN,
+            {"choices": {"rounds": 2, "first_queries": 12}},
+            "choices.first_queries",
+            "has to leave public points",
+        ),
+        (ASKING_RUN, {"choices": {"representation": "magic"}}, "choices.representation", "is 'magic'; choose one of"),
+        (ASKING_RUN, {"choices": {"representation": ["standardised"]}}, "choices.representation", ""),
+        (ASKING_RUN, {"choices": {"representation": "student"}}, "choices.representation", "choose one of"),
+        (
+            ASKING_RUN,
+            {"choices": WHITENED | {"representation_parameters": {"parts": 3}}},
+            "choices.representation_parameters",
+            "parts",
+        ),
+        (ASKING_RUN, {"choices": WHITENED | {"representation_parameters": 3}}, "choices.representation_parameters", ""),
+        (ASKING_RUN, {"choices": {"kernel": "gauss"}}, "choices.kernel", "gauss"),
+        (STEPS_RUN, {"choices": {"sigma": -1.0}}, "choices.sigma", "sigma is -1.0"),
+        (STEPS_RUN, {"choices": {"steps": 0}}, "choices.steps", "steps is 0"),
+        (STEPS_RUN, {"choices": {"publish": "nothing"}}, "choices.publish", "choose one of"),
+        (STEPS_RUN, {"choices": {"representation": "wavelets"}}, "choices.representation", "is only for images"),
+        (STEPS_RUN, {"choices": {"representation": "embedding"}}, "choices.stated", "need a statement"),
+        (STEPS_RUN, {"choices": 5}, "choices", "an object"),
+        (STEPS_RUN, {"choices": {"teachers": 5}}, "choices", "There is no choice teachers"),
+        (STEPS_RUN, {"wanted_labels": 5}, "wanted_labels", "no labels"),
+        (STEPS_RUN, {"batch_size": 0}, "batch_size", ""),
+        (SAMPLED_RUN, {"choices": {"rounds": 2}}, "choices", "There is no choice rounds"),
+        (SAMPLED_RUN, {"choices": {"expected": 0}}, "choices.expected", "expected is 0"),
+        (SAMPLED_RUN, {"choices": {"network": "transformer"}}, "choices.network", "choose one of"),
+        (SAMPLED_RUN, {"choices": {"network": "cnn"}}, "choices.network", "needs images"),
+        (
+            SAMPLED_RUN,
+            {"choices": {"network": "cnn"} | STANDARDISED},
+            "choices.representation",
+            "uses the original images",
+        ),
+        (SAMPLED_RUN, {"public_dataset": None, "choices": STANDARDISED}, "choices.representation", "fitted on"),
+        (
+            SAMPLED_RUN,
+            {"public_dataset": None, "choices": {"publish": "student"}},
+            "choices.publish",
+            "or publish the model",
+        ),
+        (
+            SAMPLED_RUN,
+            {"public_dataset": None, "variant": "individual", "choices": {"rounds": 2}},
+            "choices.rounds",
+            "a student",
+        ),
+        (COUNTS_RUN, {"choices": {"column": "height"}}, "choices.column", ""),
+        (COUNTS_RUN, {"choices": {"column": "class", "across": "class"}}, "choices.across", ""),
+        (COUNTS_RUN, {"choices": {}}, "choices.column", ""),
+        (COUNTS_RUN, {"choices": {"column": "class", "bins": 1}}, "choices.bins", ""),
+        (COUNTS_RUN, {"wanted_labels": 5}, "wanted_labels", ""),
+        (COUNTS_RUN, {"public_dataset": "public"}, "public_dataset", ""),
+        (COUNTS_RUN, {"test_dataset": "test"}, "test_dataset", ""),
+        (SYNTHESIS_RUN, {"choices": {"rows": 5}}, "choices.rows", ""),
+        (SYNTHESIS_RUN, {"choices": {"bins": 1}}, "choices.bins", ""),
+        (SYNTHESIS_RUN, {"choices": {"column": "a"}}, "choices", ""),
+        (DENIABLE_RUN, {}, "variant", ""),
     ],
 )
-def test_a_run_that_could_not_be_carried_out_is_refused_by_field(fields, field, message) -> None:
-    found = errors(study_with_table(), **fields)
+def test_a_run_that_could_not_be_carried_out_is_refused_by_field(recipe, fields, field, message) -> None:
+    study = study_with_table()
+    named = {each: study.datasets.get(kind=kind) for each, kind in fields.items() if each.endswith("_dataset") and kind}
+    found = errors(study, recipe, **fields | named)
     assert field in found
     assert message in " ".join(found[field])
 

@@ -20,7 +20,7 @@ from learning.mechanisms.sampled_steps.run_plan import BASELINES
 from learning.published import published_load
 from tests.factories import policy_approve, user_create
 from tests.training.asking import SAMPLED_RUN, asking_of, assert_whole, attempt, commit, run_ask
-from tests.training.people import assert_refused, decide, everybody, small_study, withdraw
+from tests.training.people import decide, everybody, small_study, withdraw
 from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_like
 from training.engine.questions import state_before
 from training.engine.records import records_load
@@ -232,35 +232,6 @@ def test_a_network_that_is_not_where_the_steps_led_to_and_who_is_asked_without_a
     arrays = arrays_load(chunk.attempt)
     arrays_save(chunk.attempt, **arrays | {"holder": arrays["holder"] + 1})
     assert any("who was not charged" in fault for fault in replay_faults(chunk))
-
-
-@pytest.mark.parametrize(
-    ("fields", "field", "message"),
-    [
-        ({"choices": {"rounds": 2}}, "choices", "There is no choice rounds"),
-        ({"choices": {"expected": 0}}, "choices.expected", "expected is 0"),
-        ({"choices": {"network": "transformer"}}, "choices.network", "choose one of"),
-        ({"choices": {"network": "cnn"}}, "choices.network", "needs images"),
-        (
-            {"choices": {"network": "cnn", "representation": "standardised"}},
-            "choices.representation",
-            "uses the original images",
-        ),
-        (
-            {"public_dataset": None, "choices": {"representation": "standardised"}},
-            "choices.representation",
-            "fitted on",
-        ),
-        (
-            {"public_dataset": None, "choices": {"publish": "student"}},
-            "choices.publish",
-            "Choose a public dataset, or publish the model",
-        ),
-        ({"public_dataset": None, "variant": "individual", "choices": {"rounds": 2}}, "choices.rounds", "a student"),
-    ],
-)
-def test_a_proposal_that_could_not_be_carried_out_is_refused(fields: dict[str, Any], field: str, message: str) -> None:
-    assert_refused(field, message, **SAMPLED_RUN | fields)
 
 
 def test_a_study_whose_delta_leaves_no_parts_takes_no_samples() -> None:

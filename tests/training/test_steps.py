@@ -17,7 +17,7 @@ from learning.mechanisms.protocol import PlanError
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from learning.representations import Interactions
 from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, NoNoise, assert_whole, attempt, charged, commit
-from tests.training.people import assert_refused, decide, everybody, small_study, withdraw
+from tests.training.people import decide, everybody, small_study, withdraw
 from tests.training.runs import (
     head_counts_state,
     run_begun,
@@ -182,25 +182,6 @@ def test_joining_withdrawing_or_changing_level_during_a_chunk_takes_effect_in_it
     run = commit(run)
     heard(run, 2, [who for who in people if who != people[4]])
     assert_whole(run_finish(run))
-
-
-@pytest.mark.parametrize(
-    ("fields", "field", "message"),
-    [
-        ({"choices": {"sigma": -1.0}}, "choices.sigma", "sigma is -1.0"),
-        ({"choices": {"steps": 0}}, "choices.steps", "steps is 0"),
-        ({"choices": {"publish": "nothing"}}, "choices.publish", "choose one of"),
-        ({"choices": {"representation": "wavelets"}}, "choices.representation", "is only for images"),
-        ({"choices": {"representation": "embedding"}}, "choices.stated", "need a statement"),
-        ({"choices": 5}, "choices", "an object"),
-        ({"choices": {"teachers": 5}}, "choices", "There is no choice teachers"),
-        ({"wanted_labels": 5}, "wanted_labels", "no labels"),
-        ({"student_learner": "oracle"}, "student_learner", "choose one of"),
-        ({"batch_size": 0}, "batch_size", ""),
-    ],
-)
-def test_a_proposal_that_could_not_be_carried_out_is_refused(fields: dict[str, Any], field: str, message: str) -> None:
-    assert_refused(field, message, **STEPS_RUN | fields)
 
 
 def test_a_share_too_small_for_the_steps_has_no_plan() -> None:

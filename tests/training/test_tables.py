@@ -115,30 +115,6 @@ def test_a_withdrawn_table_stays_on_record_and_downloaders_are_warned() -> None:
         result_withdraw(run=run_draft(run.study, **COUNTS_RUN), reason="None.", acting_user=olga)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "fields", "wrong"),
-    [
-        (COUNTS_RUN, {"choices": {"column": "height"}}, "choices.column"),
-        (COUNTS_RUN, {"choices": {"column": "class", "across": "class"}}, "choices.across"),
-        (COUNTS_RUN, {"choices": {}}, "choices.column"),
-        (COUNTS_RUN, {"choices": {"column": "class", "bins": 1}}, "choices.bins"),
-        (COUNTS_RUN, {"wanted_labels": 5}, "wanted_labels"),
-        (COUNTS_RUN, {"public_dataset": "public"}, "public_dataset"),
-        (COUNTS_RUN, {"test_dataset": "test"}, "test_dataset"),
-        (SYNTHESIS_RUN, {"choices": {"rows": 5}}, "choices.rows"),
-        (SYNTHESIS_RUN, {"choices": {"bins": 1}}, "choices.bins"),
-        (SYNTHESIS_RUN, {"choices": {"column": "a"}}, "choices"),
-        (DENIABLE_RUN, {}, "variant"),
-    ],
-)
-def test_tables_that_cannot_be_carried_out_are_refused(recipe, fields, wrong) -> None:
-    study = study_with_table()
-    named = {each: study.datasets.get(kind=kind) for each, kind in fields.items() if each.endswith("_dataset")}
-    with pytest.raises(ValidationError) as refused:
-        run_draft(study, **recipe | fields | named)
-    assert wrong in refused.value.message_dict
-
-
 def test_synthetic_rows_are_a_public_dataset_and_everybody_pays_over_three_rounds() -> None:
     run = drawn(share=0.25)
     assert (run.status, run.stop_reason, run.student) == (Run.Status.FINISHED, Run.StopReason.COUNTED, None)
