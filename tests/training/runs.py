@@ -121,6 +121,15 @@ def table_rows(number: int, holders: list[str] | None = None) -> Rows:
     return Rows(x.astype(np.float32), classes.astype(np.int64), holders)
 
 
+def study_fill(study: Study, parts: dict[str, Rows], *, schema: Any = TABLE, levels: str = "L") -> Study:
+    """Import datasets by their kind, let their holders consent, and return the study."""
+    for kind, rows in parts.items():
+        dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=schema)
+    consents_give(study, levels)
+    head_counts_state(study)
+    return study
+
+
 @built_once
 def study_with_table(
     slug: str = "table", *, levels: str = "HAL", holders: int = 30, records: int = 1, points: int = 12, **fields: Any
@@ -128,15 +137,8 @@ def study_with_table(
     """Return a small study on ``TABLE`` whose holders own ``records`` records each; ``levels`` repeat."""
     study = study_open(slug, **{"delta": 1e-4, **fields})
     owners = [f"p-{place % holders:03}" for place in range(holders * records)]
-    for kind, rows in (
-        ("private", table_rows(len(owners), owners)),
-        ("public", table_rows(points)),
-        ("test", table_rows(21)),
-    ):
-        dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=TABLE)
-    consents_give(study, levels)
-    head_counts_state(study)
-    return study
+    parts = {"private": table_rows(len(owners), owners), "public": table_rows(points), "test": table_rows(21)}
+    return study_fill(study, parts, levels=levels)
 
 
 @built_once

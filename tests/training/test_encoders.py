@@ -22,7 +22,7 @@ from tests.learning.encoders.networks import bright_network, image_encoder, imag
 from tests.reading import encode_here  # noqa: F401
 from tests.snapshots import built_once
 from tests.training.asking import STEPS_RUN
-from tests.training.runs import consents_give, head_counts_state, run_draft, run_finish, run_like
+from tests.training.runs import run_draft, run_finish, run_like, study_fill
 from training.engine.records import Space, labelled_points, points_of, records_key, records_load
 from training.models import Dataset, Encoder, Encoding
 from training.services.datasets import dataset_import
@@ -52,11 +52,7 @@ def study_of(kind: str = "images") -> Study:
     schema, rows = (SCHEMA, images) if kind == "images" else (MESSAGES, messages)
     study = study_open(kind, delta=1e-4, retain_votes=True)
     parts = {"private": rows(30, 1, [f"p-{n:02}" for n in range(30)]), "public": rows(80, 2), "test": rows(40, 3)}
-    for name, part in parts.items():
-        dataset_import(study=study, name=name, kind=name, rows=part, schema=schema)
-    consents_give(study, "HAL")
-    head_counts_state(study)
-    return study
+    return study_fill(study, parts, schema=schema, levels="HAL")
 
 
 def registered(study: Study, **fields) -> Encoder:

@@ -26,7 +26,7 @@ from tests.factories import study_open, user_create
 from tests.pages import as_, run_text, text, url
 from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, NoNoise, assert_whole
-from tests.training.runs import TABLE_RUN, consents_give, head_counts_state, run_draft, run_finish, run_start
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_fill
 from training.comparison import forecast_outcomes
 from training.engine import questions
 from training.engine.records import records_load
@@ -106,15 +106,12 @@ def study_of(kind: str, folder: str = "") -> Study:
     study, schema = study_open(kind, delta=1e-4, retain_votes=True), schema_from_json(document(kind))
     with TemporaryDirectory() as temporary:
         at = Path(folder or temporary)
-        for part, rows in (
-            ("private", rows_of(kind, 120, 1, at)),
-            ("public", rows_of(kind, 60, 2, at, labels=False, holders=False)),
-            ("test", rows_of(kind, 150, 3, at, holders=False)),
-        ):
-            dataset_import(study=study, name=part, kind=part, rows=rows, schema=schema)
-    consents_give(study, "L")
-    head_counts_state(study)
-    return study
+        parts = {
+            "private": rows_of(kind, 120, 1, at),
+            "public": rows_of(kind, 60, 2, at, labels=False, holders=False),
+            "test": rows_of(kind, 150, 3, at, holders=False),
+        }
+    return study_fill(study, parts, schema=schema)
 
 
 def learned(study: Study, **fields: Any) -> Run:
@@ -276,14 +273,11 @@ def test_eight_labels_are_learned_without_a_student(tmp_path: Path) -> None:
     schema = schema_from_json(
         {"kind": "table", "classes": [], "target": {"kind": "labels", "names": names}, "columns": columns}
     )
-    study = study_open("eight", delta=1e-4)
-    rng = np.random.default_rng(1)
+    rng, parts = np.random.default_rng(1), {}
     for part, holders in (("private", [f"p-{number}" for number in range(40)]), ("public", None)):
         codes = rng.integers(0, 256, 40)
-        rows = Rows(rng.random((40, 2)).astype(np.float32), codes if holders else None, holders)
-        dataset_import(study=study, name=part, kind=part, rows=rows, schema=schema)
-    consents_give(study, "L")
-    head_counts_state(study)
+        parts[part] = Rows(rng.random((40, 2)).astype(np.float32), codes if holders else None, holders)
+    study = study_fill(study_open("eight", delta=1e-4), parts, schema=schema)
     alone = {"test_dataset": None}
     with pytest.raises(ValidationError, match="That is too many labels to vote on"):
         run_draft(study, **ASKING_RUN | alone)

@@ -34,19 +34,16 @@ from tests.pages import as_, run_text, url
 from tests.snapshots import built_once
 from tests.training.asking import EVERYBODY, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
-    TABLE,
     TABLE_RUN,
-    consents_give,
-    head_counts_state,
     rehearsal_with_table,
     run_finish,
     run_start,
+    study_fill,
     study_with_table,
 )
 from training.engine import questions
 from training.measures import evaluated
 from training.models import Run, StudentModel
-from training.services.datasets import dataset_import
 from training.services.downloads import onnx_store, version_load
 from training.services.publication import model_threshold_set, publication_doubts
 from training.services.students import student_ask, student_learn, student_predict, student_publish, student_withdraw
@@ -108,18 +105,15 @@ def test_only_a_useful_and_well_tested_model_is_published_automatically(settings
 
 def study_of_chance() -> Study:
     """Return 160 people of three classes with weakly informative records, and 400 test points."""
-    study = study_open("chance", delta=1e-4)
+    parts = {}
     for seed, (kind, number) in enumerate((("private", 160), ("public", 150), ("test", 400))):
         rng = np.random.default_rng(seed)
         x = rng.random((number, 2))
         chances = softmax(2.5 * np.stack([0.5 - x[:, 0], np.full(number, -0.1), x[:, 0] - 0.5], axis=1), axis=1)
         classes = (rng.random((number, 1)) > chances.cumsum(axis=1)[:, :2]).sum(axis=1)
         owners = [f"p-{place}" for place in range(number)] if kind == "private" else None
-        rows = Rows(x.astype(np.float32), classes, owners)
-        dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=TABLE)
-    consents_give(study, "L")
-    head_counts_state(study)
-    return study
+        parts[kind] = Rows(x.astype(np.float32), classes, owners)
+    return study_fill(study_open("chance", delta=1e-4), parts)
 
 
 @pytest.mark.exhaustive

@@ -34,10 +34,10 @@ from tests.training.asking import ASKING_RUN, EVERYBODY, STEPS_RUN, NoNoise
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
-    consents_give,
     head_counts_state,
     run_finish,
     run_start,
+    study_fill,
     study_with_data,
     study_with_table,
     table_rows,
@@ -471,15 +471,11 @@ DIFFERENT = "These classes are more or less common among people: a, c."
 @built_once
 def study_of_people() -> Study:
     """Return sixty public points of three equally likely classes, and sixty people, two thirds of them of class a."""
-    study = study_open("shifted", delta=1e-4)
     every = table_rows(180)
     kept = [*range(0, 120, 3), *range(1, 49, 3), *range(2, 14, 3)]
     people = Rows(every.x[kept], every.y[kept], [f"p-{place:03}" for place in range(60)])
-    for kind, rows in (("private", people), ("public", table_rows(60)), ("test", table_rows(21))):
-        dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=TABLE)
-    consents_give(study, "L")
-    head_counts_state(study)
-    return study
+    parts = {"private": people, "public": table_rows(60), "test": table_rows(21)}
+    return study_fill(study_open("shifted", delta=1e-4), parts)
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, study: Study, fields: dict[str, Any]) -> Run:
