@@ -21,7 +21,7 @@ from consent.forms import options
 from consent.models import Study
 from consent.models.recorded import actor_name
 from consent.selectors import consent_form_in_force, policies_in_force
-from consent.wording.facts import fact_words
+from consent.wording.facts import fact_words, study_text
 from ipate_web.run_words import percent, trimmed
 from ipate_web.staff.report import TEMPLATE as REPORT
 from ipate_web.staff.templatetags.moments import moment_text
@@ -187,7 +187,9 @@ def _short(digest: str) -> str:
 
 
 def _title(study: Study) -> str:
-    return _("Summary for the data protection impact assessment: %(study)s") % {"study": study.title}
+    return _("Summary for the data protection impact assessment: %(study)s") % {
+        "study": study_text(study, "title").text
+    }
 
 
 def _note() -> str:

@@ -295,9 +295,7 @@ def _contacts(holder: DataHolder) -> Iterator[tuple[datetime, str, str]]:
 @study_form("consent.view_holder_level")
 def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
     """Ask for a holder and a reason, then show the choice on this page only."""
-    # The search sends only a pseudonym; this page asks for the reason.
-    chosen = request.POST.dict() or person_chosen(request, study)
-    form = LevelAccessForm(request.POST) if "reason" in request.POST else LevelAccessForm(initial=chosen)
+    form = LevelAccessForm(request.POST or None, initial=person_chosen(request, study))
     context: dict[str, object] = {"form": form, "looked_at": None}
     if form.is_valid():
         with faults_in(form):

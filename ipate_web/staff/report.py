@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from accounting.models import Release
 from common.templatetags.components import component_render
 from consent.documents.typeset import tagged_pdf
+from consent.wording.facts import study_text
 from ipate_web.run_words import group_label, interval, learner_label, measures, percent, right_ones, translated, trimmed
 from ipate_web.staff.templatetags.moments import moment_text
 from training.comparison import Fairness
@@ -61,7 +62,7 @@ def report_pdf(
 def _facts(run: Run, made: str) -> list[tuple[str, str]]:
     mechanism = component_render(f"{method_of(run).parts}_vote", run=run)
     facts = [
-        (_("Study"), run.study.title),
+        (_("Study"), study_text(run.study, "title").text),
         (_("Run"), str(run.pk)),
         (_("Share of every cap"), percent(run.share)),
         (_("Method"), capfirst(run.get_method_display())),

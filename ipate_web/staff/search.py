@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q, QuerySet
@@ -14,8 +15,8 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.functional import Promise
+from django.utils.translation import get_language, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import pgettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
@@ -23,6 +24,7 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from consent.people.pseudonyms import holder_named
 from consent.permissions import permissions_anywhere, studies_with_permission, study_permissions
+from consent.wording.facts import study_text
 from ipate_web.staff.pages import groups_of
 from training.models import Alliance, Dataset, Run
 
@@ -34,12 +36,11 @@ LONGEST = 200
 
 @dataclass(frozen=True)
 class Hit:
-    """Page that was found. If it is about a ``person``, its form opens with the person's code filled in."""
+    """Page that was found, and the study that it is about."""
 
     text: str | Promise
     url: str
     where: str = ""
-    person: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ def _any_word(words: str, *fields: str) -> Q:
     return condition
 
 
+def _title(study: Study) -> str:
+    """Return a study's title in the reader's language."""
+    return study_text(study, "title").text
+
+
 def _known_id(words: str) -> UUID | None:
     try:
         return UUID(words)
@@ -67,9 +73,9 @@ def _known_id(words: str) -> UUID | None:
 
 
 def _studies(words: str, user: object) -> Iterator[Hit]:
-    for study in studies_with_permission(user, "training.view_run").filter(_any_word(words, "title", "slug")):
-        page = "study" if "consent.view_dashboard" in study_permissions(user, study) else "runs"
-        yield Hit(study.title, reverse(f"staff:{page}", args=[study.slug]))
+    titles = ("title", f"translations__{(get_language() or settings.LANGUAGE_CODE).split('-')[0]}__title")
+    for study in studies_with_permission(user, "training.view_run").filter(_any_word(words, "slug", *titles)):
+        yield Hit(_title(study), reverse("staff:study", args=[study.slug]))
 
 
 def _pages(words: str, study: Study | None, can: Collection[str]) -> Iterator[Hit]:
@@ -78,7 +84,7 @@ def _pages(words: str, study: Study | None, can: Collection[str]) -> Iterator[Hi
     for group in groups_of(study, can, ""):
         for section in group.sections:
             if words.casefold() in str(section.text).casefold():
-                yield Hit(section.text, section.url, study.title)
+                yield Hit(section.text, section.url, _title(study))
 
 
 def _of_studies(rows: QuerySet, user: object, permission: str, condition: Q) -> QuerySet:
@@ -93,35 +99,35 @@ def _runs(words: str, user: object) -> Iterator[Hit]:
         "training.view_run",
         Q(pk=_known_id(words)) if _known_id(words) else _any_word(words, "title", "purpose"),
     )
-    for run in found.order_by("-created_at").only("title", "study__title", "study__slug"):
-        yield Hit(run.title, run.get_absolute_url(), run.study.title)
+    for run in found.order_by("-created_at").only("title", "study__title", "study__translations", "study__slug"):
+        yield Hit(run.title, run.get_absolute_url(), _title(run.study))
 
 
 def _models(words: str, user: object) -> Iterator[Hit]:
     condition = Q(pk=_known_id(words)) if _known_id(words) else _any_word(words, "title", "student__digest")
     published = Run.objects.filter(student__isnull=False, student__withdrawn_at=None)
     for run in _of_studies(published, user, "training.view_run", condition).order_by("-created_at"):
-        yield Hit(run.title, reverse("staff:run_tab", args=[run.study.slug, run.pk, "card"]), run.study.title)
+        yield Hit(run.title, reverse("staff:model", args=[run.study.slug, run.pk]), _title(run.study))
 
 
 def _datasets(words: str, user: object) -> Iterator[Hit]:
     for row in _of_studies(Dataset.objects.all(), user, "consent.view_dashboard", _any_word(words, "name")):
-        yield Hit(row.name, reverse("staff:dataset", args=[row.study.slug, row.pk]), row.study.title)
+        yield Hit(row.name, reverse("staff:dataset", args=[row.study.slug, row.pk]), _title(row.study))
 
 
 def _alliances(words: str, user: object) -> Iterator[Hit]:
     for row in _of_studies(Alliance.objects.all(), user, "consent.view_dashboard", _any_word(words, "name")):
-        yield Hit(row.name, reverse("staff:alliance", args=[row.study.slug, row.pk]), row.study.title)
+        yield Hit(row.name, reverse("staff:alliance", args=[row.study.slug, row.pk]), _title(row.study))
 
 
 def _people(words: str, user: object) -> Iterator[Hit]:
-    """Yield the person with exactly this code, in each study whose people the user may look up."""
-    for study in studies_with_permission(user, "consent.view_holder_level").filter(rehearsal=False):
+    """Yield the person with exactly this code, in each study whose people the user may invite."""
+    for study in studies_with_permission(user, "consent.invite_holders").filter(rehearsal=False):
         try:
             holder = holder_named(study, words)
         except ValidationError:
             continue
-        yield Hit(str(holder), reverse("staff:holder_look", args=[study.slug]), study.title, person=words)
+        yield Hit(str(holder), reverse("staff:person", args=[study.slug, holder.public_id]), _title(study))
 
 
 _KINDS: tuple[tuple[str | Promise, Callable[[str, object], Iterator[Hit]]], ...] = (

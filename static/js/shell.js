@@ -8,15 +8,15 @@ const part = document.querySelector(".site-search .found");
 const box = document.querySelector("[data-single-keys]");
 const areOn = () => localStorage.getItem(KEY) !== "off";
 const ways = () => [...(part?.hidden === false ? part : document.querySelector("main")).querySelectorAll(
-  ".found :is(a, button), .list tbody th a, .list tbody tr:not(:has(th a)) > :first-child",
+  ".found a, .list tbody th a, .list tbody tr:not(:has(th a)) > :first-child",
 )].filter((each) => each.checkVisibility());
 
 function go(step) {
-  const all = part?.hidden === false ? [...part.querySelectorAll("a, button")] : ways();
+  const all = part?.hidden === false ? [...part.querySelectorAll("a")] : ways();
   const here = all.findIndex((each) => each === document.activeElement || each.contains(document.activeElement));
   const next = all[here < 0 ? (step > 0 ? 0 : all.length - 1) : here + step];
   if (!next) return false;
-  if (!next.matches("a, button")) next.tabIndex = -1;
+  if (!next.matches("a")) next.tabIndex = -1;
   next.focus();
   return true;
 }

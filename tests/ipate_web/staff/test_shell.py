@@ -15,7 +15,7 @@ from consent.models import DataHolder, Study
 from ipate_web.accounts.models import SavedList
 from ipate_web.staff.saved import MOST
 from tests.factories import user_create
-from tests.pages import as_, study_with_roles, text, url
+from tests.pages import as_, study_with_finished_run, study_with_roles, text, url
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, run_approve, run_draft, run_teach, study_with_table
 from training.models import Run
@@ -54,17 +54,31 @@ def test_the_search_finds_what_a_reader_may_open_and_nothing_else(study: Study) 
     assert "<main" not in as_("operator").post(SEARCH, {"words": "lengths", "part": "1"}).text
 
 
-def test_people_are_found_by_their_whole_code_by_those_who_look_them_up(study: Study) -> None:
-    code = DataHolder.objects.filter(study=study).first().pseudonym
-    page = as_("steward").post(SEARCH, {"words": code})
-    assert (
-        f'name="pseudonym" value="{code}"' in page.text and reverse("staff:holder_look", args=[study.slug]) in page.text
-    )
+def test_the_search_speaks_the_readers_language_and_leads_to_models() -> None:
+    run = study_with_finished_run().runs.get()
+    Study.objects.filter(pk=run.study_id).update(translations={"de": {"title": "Längen erkennen"}})
+    german = Client(headers={"accept-language": "de"})
+    german.force_login(user_create("olga"))
+    groups = german.post(SEARCH, {"words": "längen"}).context["groups"]
+    assert [(hit.text, hit.url) for group in groups for hit in group.hits] == [
+        ("Längen erkennen", url("study", run.study))
+    ]
+    groups = german.post(SEARCH, {"words": str(run.pk)}).context["groups"]
+    assert [(hit.url, hit.where) for group in groups for hit in group.hits] == [
+        (url(page, run), "Längen erkennen") for page in ("run", "model")
+    ]
+    assert "Längen erkennen" in german.get(url("ledger_report", run)).text
+
+
+def test_stewards_find_people_by_their_whole_code_and_open_their_pages(study: Study) -> None:
+    holder = DataHolder.objects.filter(study=study).first()
+    code, address = holder.pseudonym, reverse("staff:person", args=[study.slug, holder.public_id])
+    assert f'href="{address}"' in as_("steward").post(SEARCH, {"words": code}).text
     assert "Nothing found." in found("steward", code[:-1]), "a partial code finds nobody"
     for person in ("operator", "committee", "researcher", "auditor"):
         assert code not in found(person, code)
-    opened = as_("steward").post(url("holder_look", study), {"pseudonym": code})
-    assert opened.status_code == 200 and f'value="{code}"' in opened.text, "that page requires a reason"
+    look = f"{url('holder_look', study)}?person={holder.public_id}"
+    assert look in as_("steward").get(address).text and f'value="{code}"' in as_("steward").get(look).text
 
 
 def test_a_reader_saves_a_choice_of_a_list_and_deletes_it(study: Study) -> None:
