@@ -83,6 +83,8 @@ def look_at_lists(site: Site, study: Study) -> None:
     for name in ("runs", "models", "datasets", "study", "ledger", "policies", "recruitment", "members"):
         site.open(url(name, study))
         begins_at_once(site)
+    site.open("/")
+    begins_at_once(site)
     site.open(url("run_new", study))
     assert site.page.evaluate("document.documentElement.scrollHeight") <= 1300
 
