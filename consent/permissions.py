@@ -26,10 +26,10 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from common.append_only import Chained
+from common.templatetags.components import capfirst
 from consent.models import AccountChange, Administrator, ConflictOfInterest, Membership, Role, RoleChange, Study
 from consent.models.roles import CONFIRM, GIVERS
 
@@ -334,7 +334,7 @@ def chain_report(
     name, faults = str(model._meta.verbose_name), list(find())
     is_public = sees_people or model._meta.label_lower in PUBLIC_CHAINS
     return VisibleChain(
-        name if name.startswith("ε") else capfirst(name),  # capital ε looks like an E
+        capfirst(name),
         model.head(study_id).sequence if is_public else None,
         not faults,
         faults if sees_people else [],

@@ -23,6 +23,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.template import Context, Engine, Node, NodeList
 from django.template.base import FilterExpression, Parser, Token
+from django.template.defaultfilters import stringfilter
 from django.template.library import parse_bits
 from django.utils.safestring import SafeString
 
@@ -32,6 +33,13 @@ register = template.Library()
 _OF_REQUEST = ("csrf_token", "request", "user")
 _HEAD = re.compile(r"{% component (\w+)((?: .+?)?) %}")
 _PARAMETER = re.compile(r"""(\w+)(?:=("[^"]*"|\w+))?""")
+
+
+@register.filter(is_safe=True)
+@stringfilter
+def capfirst(text: str) -> str:
+    """Return a text with a capital first letter, except for a symbol: a capital ε looks like an E."""
+    return text if "α" <= text[:1] <= "ω" else text[:1].upper() + text[1:]
 
 
 @dataclass(frozen=True)

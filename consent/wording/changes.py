@@ -9,10 +9,11 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.db.models import Field, ForeignKey, QuerySet
-from django.utils.text import Truncator, capfirst
+from django.utils.text import Truncator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from common.templatetags.components import capfirst
 from consent.models import Change, ConfigurationChange, Recorded, SealedChange, Study, recorded_models
 from consent.people.exports import holder_mark
 
@@ -180,7 +181,7 @@ def _line(change: Change, model: type[Recorded] | None, names: dict[type, dict[s
 def _title(model: type[Recorded], name: str) -> str:
     field = _field(model, name)
     words = str(_FIELDS.get(name) or (field.verbose_name if field else name))
-    return words if words == "δ" else capfirst(words)
+    return capfirst(words)
 
 
 def _words(model: type[Recorded], name: str, value: Any, names: dict[type, dict[str, str]]) -> str:

@@ -27,7 +27,8 @@ def moment(value: datetime | None, seconds: bool = True) -> SafeString | str:
     local = timezone.localtime(value).replace(microsecond=0)
     if not seconds:
         local = local.replace(second=0)
-    return format_html('<time datetime="{}">{}</time>', local.isoformat(), moment_text(local, seconds))
+    day, clock, zone = moment_text(local, seconds).split(" ", 2)
+    return format_html('<time datetime="{}">{} {}</time>', local.isoformat(), day, f"{clock}\xa0{zone}")
 
 
 @register.filter

@@ -93,7 +93,7 @@ def test_a_report_has_charges_and_digests_of_one_run(run: Run) -> None:
     assert f"; {100 * run.student.accuracy:.0f} % correct on the test data" in text(page), "no decimal for 21 points"
     assert page.context["history"].rows[-1][:2] == (12, 12)
     assert re.search(
-        r'Report created</dt><dd><time datetime="[^"]+">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</time>', page.text
+        r'Report created</dt><dd><time datetime="[^"]+">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\xa0UTC</time>', page.text
     )
     waiting = url("ledger_report", run.study, run_start(run.study, share=0.1, **RUN).pk)
     assert "This run has not released anything yet" in as_("auditor").get(waiting).text

@@ -39,12 +39,17 @@ def test_stored_sentences_are_translated_for_the_reader() -> None:
         assert translated("Cancelled by olga.") == '<span lang="en">Cancelled by olga.</span>'
 
 
+def test_sentences_begin_with_a_capital_letter_but_symbols_stay_small() -> None:
+    page = Template("{% for word in words %}{{ word|capfirst }} {% endfor %}")
+    assert page.render(Context({"words": ["policy", "ε-Regelung", "", "überall"]})) == "Policy ε-Regelung  Überall "
+
+
 def test_times_have_seconds_and_zone_unless_they_are_secret() -> None:
     when = datetime(2026, 7, 1, 12, 3, 4, 567, tzinfo=UTC)
     for tag, moment, language, zone, expected in (
-        ("{% moment when %}", when, "en", "UTC", "2026-07-01T12:03:04+00:00 2026-07-01 12:03:04 UTC"),
-        ("{% moment when %}", when, "de", "Europe/Berlin", "2026-07-01T14:03:04+02:00 01.07.2026 14:03:04 MESZ"),
-        ("{% moment when seconds=False %}", when, "en", "UTC", "2026-07-01T12:03:00+00:00 2026-07-01 12:03 UTC"),
+        ("{% moment when %}", when, "en", "UTC", "2026-07-01T12:03:04+00:00 2026-07-01 12:03:04\xa0UTC"),
+        ("{% moment when %}", when, "de", "Europe/Berlin", "2026-07-01T14:03:04+02:00 01.07.2026 14:03:04\xa0MESZ"),
+        ("{% moment when seconds=False %}", when, "en", "UTC", "2026-07-01T12:03:00+00:00 2026-07-01 12:03\xa0UTC"),
         ("{% moment when %}", None, "en", "UTC", "–"),
         ("{{ when|moment_text }}", when, "en", "UTC", "2026-07-01 12:03:04 UTC"),
     ):
