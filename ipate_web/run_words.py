@@ -73,10 +73,12 @@ def measures(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
     base = _("predicting the class shares for every point: %(loss)s") % {
         "loss": decimal(evaluation.get("base_log_loss"))
     }
+    prevalence = _prevalence(evaluation)
+    chance = "" if prevalence is None else _("chance: %(share)s, best: 1") % {"share": decimal(prevalence)}
     rows = (
         ("accuracy", "interval", _("Accuracy"), f"{message}; {above}"),
         ("area", "area_interval", _("Area under the ROC curve"), _("chance: 0.5, best: 1")),
-        ("average_precision", "average_precision_interval", _("Area under the precision–recall curve"), ""),
+        ("average_precision", "average_precision_interval", _("Area under the precision–recall curve"), chance),
         ("log_loss", "log_loss_interval", _("Log loss"), base),
         ("brier", "brier_interval", _("Brier score"), _("best: 0")),
         ("calibration_error", "calibration_error_interval", _("Expected calibration error"), _("best: 0")),
@@ -88,6 +90,13 @@ def measures(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
             value = "∞"
         entries.append(MeasureWords(name, value, ends_words(evaluation.get(ends)), compared))
     return entries
+
+
+def _prevalence(evaluation: Mapping[str, Any]) -> float | None:
+    """Return the mean share of the classes whose precision-recall curves are averaged; the area expected by chance."""
+    points = [each["points"] for each in evaluation.get("classes", [])]
+    judged = [number for number in (points[1:] if len(points) == 2 else points) if 0 < number < sum(points)]
+    return sum(judged) / len(judged) / sum(points) if judged else None
 
 
 def target_measure(evaluation: Mapping[str, Any]) -> MeasureWords:

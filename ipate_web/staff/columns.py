@@ -307,6 +307,12 @@ class Columns:
             for column in schema.get("columns", [])
         ]
 
+    @property
+    def uses(self) -> list[tuple[str, Any]]:
+        """Return each column's name and what it is used as, in words."""
+        words = dict(ColumnForm.base_fields["use"].choices)  # type: ignore[attr-defined]
+        return [(each["name"], words.get(each["use"], each["use"])) for each in self.initial]
+
     def changed(self, forms_by_place: Mapping[int, "ColumnForm"]) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """Return all columns in JSON, updated from the given valid forms, and all rules that are not the default."""
         columns = list(self.schema["columns"])

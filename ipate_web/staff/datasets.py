@@ -22,6 +22,7 @@ from common.templatetags.components import component_render
 from consent.models import Study
 from ipate_web.lists import Column, Listing, Reader, day_column, newest_or_oldest
 from ipate_web.run_list import RUNS
+from ipate_web.staff.columns import Columns
 from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.imports import MOST_MB
 from ipate_web.staff.pages import faults_in, render_page, study_form, study_page
@@ -240,7 +241,7 @@ def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
         "dataset": row,
         "form": form if may_state else None,
         "image": schema if isinstance(schema, ImageSchema) else None,
-        "columns": row.schema.get("columns", []),
+        "columns": Columns(row.schema).uses,
         "numbers": len(schema.shape) == 1 and schema.shape[0],
         "runs": RUNS.table(runs[:20], Reader(study)),
     }

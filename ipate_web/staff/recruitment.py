@@ -7,6 +7,7 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect
+from django.utils.formats import date_format
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
@@ -48,7 +49,9 @@ def _state_names() -> dict[str, str]:
 def _chart(history: RecruitmentHistory, names: dict[str, str]) -> Chart:
     """Return a chart of the number of holders at each level, day by day."""
     series = [Series(names[level], history.holders[:, place].tolist()) for place, level in enumerate(Level.values)]
-    return Chart([day.isoformat() for day in history.days], series, y_label=_("Holders"), scale="category")
+    return Chart(
+        [date_format(day, "SHORT_DATE_FORMAT") for day in history.days], series, y_label=_("Holders"), scale="category"
+    )
 
 
 @require_safe

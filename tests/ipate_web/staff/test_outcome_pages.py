@@ -207,6 +207,7 @@ def test_classes_are_shown_next_to_public_numbers_of_the_levels(finished: Run) -
             and "finds 20." not in text
             and ("You cannot see whether a class is found less") in text
         )
+        assert "chance: 0.333, best: 1" in text, "the mean share of the three classes"
     assert {"readable", "unreadable"} == model.card["fairness"].keys()
     assert fairness_of(finished, None) is None
     for evaluation in ({**model.card["evaluation"], "classes": rows[:1]}, None):

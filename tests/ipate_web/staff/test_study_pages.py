@@ -223,10 +223,12 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
     assert low in text(client.get(url("study_budgets", study))) and low in text(client.get("/"))
     file = list(csv.DictReader(io.StringIO(client.get(url("study_budget_file", study)).text)))
     assert float(file[0]["share"]) == rows[0].group.uses[0].share
+    chart = as_("auditor").get(url("recruitment", study), headers={"accept-language": "de"}).context["chart"]
+    assert chart.x == [timezone.localdate().strftime("%d.%m.%Y")]
     page = as_("auditor").get(url("study", study))
     assert page.context["head_counts"] == head_counts(study) and page.context["steps"] == []
     for odds in (57, 62, 66):
-        assert f'<td class="number">{odds}</td>' in page.text
+        assert f'<td class="number">{odds} in 100</td>' in page.text
 
 
 def test_a_researcher_has_an_overview_of_what_they_can_use_and_of_who_acts(finished: Study) -> None:
@@ -282,7 +284,7 @@ def test_a_dataset_is_described_without_its_rows(study: Study) -> None:
     dataset = study.datasets.get(kind="private")
     run_draft(study, **TABLE_RUN)
     page = as_("auditor").get(url("dataset", study, dataset.pk)).text
-    for words in ("length", "numeric", "a, b, c", "A small run"):
+    for words in ("length", "<td>number</td>", "a, b, c", "A small run"):
         assert words in page
     assert "p-001" not in page
     assert dataset.digest not in page, "it could be compared with guesses"
