@@ -106,7 +106,6 @@ REGISTER = Listing(
             "written",
             gettext_lazy("Recorded on"),
             lambda release, _reader: moment(release.recorded_at),
-            kind="nowrap",
             is_minor=True,
         ),
         Column("kind", gettext_lazy("Kind"), _kind),
@@ -114,7 +113,6 @@ REGISTER = Listing(
             "run",
             gettext_lazy("Run"),
             _run,
-            kind="words",
             values={
                 "title": Subquery(
                     Run.objects.filter(pk=OuterRef("run"), study=OuterRef("study"), rehearsal=False).values("title")

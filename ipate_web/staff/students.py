@@ -67,7 +67,8 @@ def _stage(model: StudentModel, _reader: Reader) -> SafeString:
 
 
 def _measures(model: StudentModel, _reader: Reader) -> SafeString:
-    return component_render("measures_short", evaluation=model.card.get("evaluation") or {}, accuracy=model.accuracy)
+    evaluation = model.card.get("evaluation") or {}
+    return component_render("measures_short", evaluation=evaluation, accuracy=model.accuracy, brief=True)
 
 
 MODELS = Listing(

@@ -1,4 +1,4 @@
-"""Every page is accessible in light and dark colours, and nothing on it scrolls sideways on a phone.
+"""Every page is accessible in light and dark colours, and nothing on it scrolls sideways on a screen or a phone.
 
 Pages are in German, which has longer words; the other tests of this folder use English. The tour of all pages runs at
 night, and pages for decisions are checked each time.
@@ -101,6 +101,7 @@ class Tour:
         try:
             assert page.locator("html").get_attribute("lang") == self.language
             self.site.is_in_order()
+            self.site.scrolls_nowhere()
             page.emulate_media(color_scheme="dark")
             self.site.has_no_violations("color-contrast")
             self.site.resize("phone")
