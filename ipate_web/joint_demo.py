@@ -184,7 +184,7 @@ def databases_make(steps: list[StepsProcess]) -> None:
 def alliance_make(steps: list[StepsProcess], data: str, write: Callable[[str], Any], certificate: str = "") -> None:
     """Create an alliance that all sites join, and print who can sign in at each installation."""
     hub, *clinics = steps
-    hub_facts = hub.do("hub_found", data=data, names=[each.at.name for each in clinics], address=hub.at.address)
+    hub_facts = hub.do("hub_create", data=data, names=[each.at.name for each in clinics], address=hub.at.address)
     hub.do("listened", port=hub.at.port)
     _present(hub.at, hub_facts["logins"], write)
     write("\nThe alliance has been created.\n")

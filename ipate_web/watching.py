@@ -188,10 +188,10 @@ def _mail(wrong: list[str], now: datetime) -> None:
 
 def register() -> None:
     """Register this kind of email. Called once, at start-up."""
-    kinds_register(MailKind("alarm", _("the installation needs attention"), lambda mail: _found() or None))
+    kinds_register(MailKind("alarm", _("the installation needs attention"), lambda mail: _open_alarms() or None))
 
 
-def _found() -> dict[str, list[str | Promise]]:
+def _open_alarms() -> dict[str, list[str | Promise]]:
     problems = list(alarms().values())
     return {"alarms": problems} if problems else {}
 

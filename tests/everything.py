@@ -35,7 +35,7 @@ from tests.training.asking import (
 )
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.alliances.renewals import renewal_propose
-from training.alliances.services import alliance_found, alliance_sign, site_register
+from training.alliances.services import alliance_create, alliance_sign, site_register
 from training.models import Alliance, AllianceSite, DatasetImport, Encoder
 from training.services.drawings import head_counts_draw
 from training.services.encoders import encoder_register
@@ -196,7 +196,7 @@ def alliances_make(study: Study) -> list[Alliance]:
     """
     public = study.datasets.filter(kind="public").earliest("pk")
     olga = factories.user_create("olga")
-    hub, _codes = alliance_found(
+    hub, _codes = alliance_create(
         study=study, name="Clinic", sites=["A", "B", "C"], schema_of=public, public=public, acting_user=olga
     )
     AllianceSite.objects.filter(alliance=hub).update(public_key="ab" * 32)

@@ -163,7 +163,7 @@ CASES: dict[str, Case] = {
     ),
     "address_confirm": (forgotten, lambda w: {"address": w.address}),
     "administrator_set": (None, lambda w: {"user": w.auditor.user, "appointed": True, "acting_user": None}),
-    "alliance_found": (
+    "alliance_create": (
         closed,
         lambda w: {"study": w.study, "name": "N", "sites": ["A", "B", "C"], "schema_of": w.public, **w.by()},
     ),

@@ -67,7 +67,7 @@ def people() -> tuple[dict[str, User], list[Login]]:
     return users, logins
 
 
-def study_found(name: str, users: dict[str, User]) -> Study:
+def demo_study(name: str, users: dict[str, User]) -> Study:
     """Return the study with its form, approved policy and members, creating it if necessary."""
     slug = f"demo-{name}"
     study = Study.objects.filter(slug=slug).first()
@@ -80,7 +80,7 @@ def study_found(name: str, users: dict[str, User]) -> Study:
 
 def study_build(name: str, splits: Splits, users: dict[str, User], track: Track) -> tuple[Study, dict[str, Dataset]]:
     """Create the study with its data and consents; existing parts are not changed."""
-    study = study_found(name, users)
+    study = demo_study(name, users)
     datasets = _datasets_import(study, splits, STUDIES[name]["provenance"], users["steward"])
     consents_give(study, users["holder"], track)
     return study, datasets
@@ -175,7 +175,7 @@ def consents_give(study: Study, holder_user: User, track: Track) -> None:
         services.consent_give(holder=holder, level=level, form=form, acting_user=None)
 
 
-def rehearsal_found(name: str, users: dict[str, User]) -> Study:
+def demo_rehearsal(name: str, users: dict[str, User]) -> Study:
     """Return the rehearsal study, creating it if necessary."""
     slug = f"demo-{name}-rehearsal"
     study = Study.objects.filter(slug=slug).first()
@@ -196,7 +196,7 @@ def rehearsal_found(name: str, users: dict[str, User]) -> Study:
 
 def rehearsal_build(name: str, splits: Splits, users: dict[str, User]) -> tuple[Study, dict[str, Dataset]]:
     """Create a rehearsal study of the same records, which are not confidential, to compare the papers' variants."""
-    study = rehearsal_found(name, users)
+    study = demo_rehearsal(name, users)
     return study, _datasets_import(study, splits, STUDIES[name]["provenance"], users["operator"])
 
 

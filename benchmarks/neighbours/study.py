@@ -215,7 +215,7 @@ def hold(
         probabilities = outcome.student.predict_proba(x)
         predicted = probabilities.argmax(axis=1)
         current, voters = next_round(
-            current.held,
+            current.as_earlier_round,
             data.public,
             counts,
             data.public,

@@ -121,6 +121,13 @@ def hold(
         probabilities = outcome.student.predict_proba(data.x)
         predicted = probabilities.argmax(axis=1)
         current, voters = next_round(
-            current.held, data.public, counts, data.public, probabilities, levels, share=1.0, n_classes=data.classes
+            current.as_earlier_round,
+            data.public,
+            counts,
+            data.public,
+            probabilities,
+            levels,
+            share=1.0,
+            n_classes=data.classes,
         )
         reach, deviation = current.radius_share, current.sigma

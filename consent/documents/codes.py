@@ -92,10 +92,10 @@ def code_faults(text: str, groups: int) -> list[str]:
         parts = [joined[start : start + GROUP] for start in range(0, len(joined), GROUP)]
     faults = [(place, part, fault) for place, part in enumerate(parts[:groups], 1) if (fault := _fault(part, place))]
     if exact or grouped:
-        return [_said(*fault) for fault in faults]
+        return [_fault_message(*fault) for fault in faults]
     length = _("A code has %(groups)d groups of %(size)d letters and digits.") % {"groups": groups, "size": GROUP}
     typed = ngettext("You typed %(n)d character.", "You typed %(n)d characters.", len(joined)) % {"n": len(joined)}
-    first = [_said(*fault) for fault in faults[:1]]
+    first = [_fault_message(*fault) for fault in faults[:1]]
     return [f"{length} {typed}", *first]
 
 
@@ -108,7 +108,7 @@ def _fault(part: str, place: int) -> str:
     return "" if check_letter(part[:CHOSEN], place) == part[CHOSEN] else "check"
 
 
-def _said(place: int, part: str, fault: str) -> str:
+def _fault_message(place: int, part: str, fault: str) -> str:
     values = {"place": place, "part": part, "size": GROUP}
     if fault == "letter":
         return _("Group %(place)d (%(part)s) contains a character that is never used in codes.") % values

@@ -257,7 +257,7 @@ def _study_facts(event: ConsentEvent) -> list[tuple[str, str]]:
     ]
 
 
-def _turning(event: ConsentEvent) -> list[tuple[str, str]]:
+def _contact_rows(event: ConsentEvent) -> list[tuple[str, str]]:
     """Return the contact for questions, and the code that identifies the decision on the phone."""
     return [
         (_("Questions"), contact_text(_study_of(event))),
@@ -278,7 +278,7 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
             *_meaning(event),
             *_study_facts(event),
             (_("Withdrawing"), withdrawing),
-            *_turning(event),
+            *_contact_rows(event),
         ]
     )
 
@@ -415,7 +415,7 @@ def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address
         "changing_term": _("If you change your mind"),
         "changing": _changing(study),
         "address": f"{settings.SITE_URL.rstrip('/')}/my/{study.slug}/choice/",
-        "turning": _turning(event)[1:],
+        "turning": _contact_rows(event)[1:],
         "questions": _("Questions: %(contact)s") % {"contact": contact_text(study)},
         "closing": words["closing"],
         "signature": study.contact_name or study.controller,

@@ -261,7 +261,7 @@ def circumstances_last(*studies: Study) -> QuerySet[Circumstance]:
     return _last().filter(study__in=studies)
 
 
-def circumstances_over(at: datetime) -> QuerySet[Circumstance]:
+def circumstances_ended(at: datetime) -> QuerySet[Circumstance]:
     """Return the last circumstance of each holder whose guardian or proxy no longer answers at ``at``."""
     return _last().filter(authority_has_ended(at))
 

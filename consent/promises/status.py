@@ -188,7 +188,7 @@ class HolderStatus:
         return last_day(self.current) if self.current is not None and self.grants else None
 
     @property
-    def asks(self) -> bool:
+    def needs_decision(self) -> bool:
         """Whether another decision is requested, because of a new form, a lapse, or an approaching end."""
         if self.is_closed:
             return False
@@ -222,7 +222,7 @@ class HolderStatus:
         if self.last_day is not None:
             day = {"date": date_format(self.last_day, "DATE_FORMAT")}
             sentences += [_("Your consent is valid until the end of %(date)s.") % day]
-            if self.asks and self.renewal is None:
+            if self.needs_decision and self.renewal is None:
                 sentences += [_("Decide again before then if you want to continue.")]
         return sentences
 

@@ -103,7 +103,7 @@ def _record(user: AbstractBaseUser, kind: str, acting_user: AbstractBaseUser | N
     AccountChange.append([change])
 
 
-def _standings(of: Q) -> dict[int, dict[str, bool]]:
+def _account_permissions(of: Q) -> dict[int, dict[str, bool]]:
     """Return the permissions of the accounts that match ``of``, by id."""
     administers = Exists(Administrator.objects.filter(user=OuterRef("pk")))
     rows = User.objects.filter(of).annotate(administers=administers)
@@ -124,9 +124,9 @@ def permission_changes_record(user: User, *, acting_user: AbstractBaseUser | Non
     """
     with transaction.atomic():
         User.objects.select_for_update().filter(pk=user.pk).first()
-        before = _standings(Q(pk=user.pk)).get(user.pk, _USUAL)
+        before = _account_permissions(Q(pk=user.pk)).get(user.pk, _USUAL)
         yield
-        after = _standings(Q(pk=user.pk))[user.pk]
+        after = _account_permissions(Q(pk=user.pk))[user.pk]
         for name, (given, taken, _usual) in _STANDING.items():
             if before[name] != after[name]:
                 _record(user, given if after[name] else taken, acting_user)
@@ -181,7 +181,7 @@ def account_faults() -> Iterator[str]:
                 yield f"account {user}: {kind} was recorded although nothing had changed."
             known[name] = value
     unusual = Q(is_active=False) | Q(is_staff=True) | Q(is_superuser=True) | Q(administrator__isnull=False)
-    held = _standings(unusual | Q(pk__in=list(recorded)))
+    held = _account_permissions(unusual | Q(pk__in=list(recorded)))
     for user in sorted(recorded.keys() - held.keys()):
         yield f"account {user}: is missing, but no record shows that it was deleted."
     for user, now in sorted(held.items()):

@@ -334,7 +334,7 @@ def answer_draft_keep(*, holder: DataHolder, answer: Mapping[str, Any]) -> None:
 
 def answer_draft_of(holder: DataHolder) -> dict[str, Any] | None:
     """Return the choice that a holder ticked but has not confirmed, or None."""
-    draft = AnswerDraft.objects.filter(holder=holder).exclude(pk__in=_over().values("pk")).first()
+    draft = AnswerDraft.objects.filter(holder=holder).exclude(pk__in=_expired_drafts().values("pk")).first()
     return draft.answer if draft is not None else None
 
 
@@ -345,10 +345,10 @@ def answer_drafts_forget(holders: Collection[int]) -> None:
 
 def answer_drafts_sweep() -> None:
     """Delete answers that are too old, and those of people who have since decided otherwise, for example on paper."""
-    _over().delete()
+    _expired_drafts().delete()
 
 
-def _over() -> QuerySet[AnswerDraft]:
+def _expired_drafts() -> QuerySet[AnswerDraft]:
     decided = ConsentEvent.objects.filter(holder=OuterRef("holder"), recorded_at__gt=OuterRef("kept_at"))
     return AnswerDraft.objects.filter(Q(kept_at__lte=timezone.now() - LASTS) | Exists(decided))
 

@@ -96,7 +96,7 @@ def scans_erase(study: Study, holders: Collection[int] | None = None) -> int:
     return len(gone)
 
 
-def holders_return(study: Study, pseudonyms: Sequence[str], owners: NDArray[np.int64], refused: set[int]) -> None:
+def returned_records_log(study: Study, pseudonyms: Sequence[str], owners: NDArray[np.int64], refused: set[int]) -> None:
     """Record that records of erased holders who have since consented are stored again.
 
     Args:

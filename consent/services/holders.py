@@ -22,7 +22,7 @@ from common.identities import spelling
 from common.models import locked
 from common.progress import Progress, silent
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, LevelAccess, Mail, Study, study_lock
-from consent.people.circumstances import REPRESENTED, circumstance_last, circumstances_over, day_of
+from consent.people.circumstances import REPRESENTED, circumstance_last, circumstances_ended, day_of
 from consent.people.pseudonyms import holder_named, holders_by_pseudonym, spelling_fault
 from consent.selectors import consent_current
 from consent.services.changes import changes_recorded
@@ -248,7 +248,7 @@ def circumstance_append(record: Circumstance) -> Circumstance:
 def handover_record(holder: DataHolder) -> None:
     """Record, unless already recorded, that a guardian or proxy no longer answers because their last day has passed."""
     study_lock(holder.study_id)
-    last = circumstances_over(timezone.now()).filter(holder=holder).first()
+    last = circumstances_ended(timezone.now()).filter(holder=holder).first()
     if last is not None:
         circumstance_append(_new(DataHolder.objects.get(pk=holder.pk), _KIND.PERSON, None, _DAY_CAME, None))
 
@@ -260,7 +260,7 @@ def is_handover(record: Circumstance) -> bool:
 
 def handovers_record() -> None:
     """Record the handover of all holders whose guardian or proxy no longer answers."""
-    for circumstance in circumstances_over(timezone.now()):
+    for circumstance in circumstances_ended(timezone.now()):
         handover_record(circumstance.holder)
 
 

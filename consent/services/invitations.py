@@ -35,7 +35,7 @@ from common.models import locked
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, keyed_hash
 from consent.documents.codes import GROUP, code_in_groups, code_new, code_normalise
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study, study_lock
-from consent.people.circumstances import Answering, answering_for, circumstances_last, circumstances_over
+from consent.people.circumstances import Answering, answering_for, circumstances_ended, circumstances_last
 from consent.people.pseudonyms import Invited, holder_named
 from consent.services.changes import changes_recorded
 from consent.services.holders import (
@@ -165,7 +165,7 @@ def invitations_create(
     people = [each if isinstance(each, Invited) else Invited(each.strip()) for each in pseudonyms]
     wanted = list(dict.fromkeys(each.pseudonym for each in people if each.pseudonym))
     ids = holders_register(study=study, pseudonyms=wanted)
-    for over in circumstances_over(timezone.now()).filter(study=study):
+    for over in circumstances_ended(timezone.now()).filter(study=study):
         handover_record(over.holder)
     for each in people:
         if each.answers:
@@ -300,7 +300,7 @@ def _invitation_bind(code: str) -> Invitation | None:
     invitation = valid.filter(code_hash__in=code_hashes(code)).first()
     if invitation is None:
         return None
-    over = circumstances_over(timezone.now()).filter(holder=invitation.holder_id).first()
+    over = circumstances_ended(timezone.now()).filter(holder=invitation.holder_id).first()
     if over is not None:
         handover_record(over.holder)
         return None

@@ -91,10 +91,10 @@ def event_send(event: str, study: Study, **facts: Any) -> None:
     assert event in EVENTS, event
     endpoints = [each for each in WebhookEndpoint.objects.filter(study=study) if event in each.events]
     if endpoints:
-        deliveries_put_down(endpoints, event, facts)
+        deliveries_record(endpoints, event, facts)
 
 
-def deliveries_put_down(endpoints: list[WebhookEndpoint], event: str, facts: dict[str, Any]) -> list[WebhookDelivery]:
+def deliveries_record(endpoints: list[WebhookEndpoint], event: str, facts: dict[str, Any]) -> list[WebhookDelivery]:
     """Record the same event for each of the given endpoints."""
     now, rows = timezone.now(), []
     for endpoint in endpoints:
@@ -231,4 +231,4 @@ def endpoint_test(*, endpoint: WebhookEndpoint) -> WebhookDelivery:
     if not WebhookEndpoint.objects.select_for_update().filter(pk=endpoint.pk).exists():
         raise ValidationError(_("This webhook was removed."))
     page = settings.SITE_URL + endpoint.get_absolute_url()  # type: ignore[attr-defined]
-    return deliveries_put_down([endpoint], TEST, {"url": page})[0]
+    return deliveries_record([endpoint], TEST, {"url": page})[0]

@@ -67,7 +67,7 @@ def closed(request: HttpRequest) -> HttpResponse:
     return redirect("join") if study is None else closed_page(request, study, None)
 
 
-def _opens_nothing() -> str:
+def _invalid_code_message() -> str:
     """Return the message for a code that does not work, which is the same for every reason."""
     return _(
         "This invitation doesn't work. It may have been mistyped or replaced by a newer one, or you may already have "
@@ -91,7 +91,7 @@ def _opened(request: HttpRequest, code: str) -> HttpResponse | None:
 def _page_first(holder: DataHolder) -> str:
     """Return the page that a link opens: the form, or the choice of a person who need not decide again."""
     status = holder_status(holder)
-    return "consent:study" if status.current is None or status.asks else "consent:choice"
+    return "consent:study" if status.current is None or status.needs_decision else "consent:choice"
 
 
 @never_cache
@@ -107,7 +107,7 @@ def open_link(request: HttpRequest, code: str) -> HttpResponse:
     except TooManyTriesError:
         return redirect("join")  # this page shows how long to wait
     if opened is None:
-        messages.error(request, _opens_nothing())
+        messages.error(request, _invalid_code_message())
         return redirect("join")
     return opened
 
@@ -128,7 +128,7 @@ def join(request: HttpRequest) -> HttpResponse:
     elif opened := _opened(request, form.cleaned_data["code"]):
         return opened
     else:
-        form.add_error("code", _opens_nothing())
+        form.add_error("code", _invalid_code_message())
     context = {"form": form, "visit": visit_of(request)}
     return render(request, "consent/join.html", context, status=422 if form.errors else 200)
 

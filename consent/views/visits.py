@@ -25,7 +25,7 @@ from django.views.decorators.cache import never_cache
 
 from consent.forms import NOT_TAKING_PART
 from consent.models import DataHolder, Invitation
-from consent.people.circumstances import answering_for, circumstances_over
+from consent.people.circumstances import answering_for, circumstances_ended
 from consent.selectors import consent_form_in_force, policy_in_force, promise_last
 from consent.services.decisions import answer_draft_keep, answer_draft_of, answer_drafts_forget
 from consent.wording.third_person import in_third_person
@@ -147,7 +147,7 @@ def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
 
     This excludes holders whose guardian or proxy no longer answers.
     """
-    over = circumstances_over(timezone.now()).values("holder")
+    over = circumstances_ended(timezone.now()).values("holder")
     holders = DataHolder.objects.exclude(pk__in=over).select_related("study").order_by("study__title")
     if request.user.is_authenticated:
         return holders.filter(user_id=request.user.pk)

@@ -180,17 +180,17 @@ def sentence_differences(older: str, newer: str) -> list[DiffLine]:
 def _lines(older: list[ReadLine], newer: list[ReadLine]) -> Iterator[DiffLine]:
     for tag, a, b, c, d in SequenceMatcher(None, older, newer, autojunk=False).get_opcodes():
         if tag == "equal":
-            yield from (_whole("same", line) for line in older[a:b])
+            yield from (_whole_line("same", line) for line in older[a:b])
             continue
         removed, added = older[a:b], newer[c:d]
         for old, new in zip(removed, added, strict=False):
             yield from _reworded(old, new)
         paired = min(len(removed), len(added))
-        yield from (_whole("removed", line) for line in removed[paired:])
-        yield from (_whole("added", line) for line in added[paired:])
+        yield from (_whole_line("removed", line) for line in removed[paired:])
+        yield from (_whole_line("added", line) for line in added[paired:])
 
 
-def _whole(change: DiffKind, line: ReadLine) -> DiffLine:
+def _whole_line(change: DiffKind, line: ReadLine) -> DiffLine:
     return DiffLine(change, [DiffPart(change, line.text)], line.kind)
 
 
@@ -198,8 +198,8 @@ def _reworded(old: ReadLine, new: ReadLine) -> Iterator[DiffLine]:
     a, b = (re.findall(r"\w+|\s+|[^\w\s]", line.text) for line in (old, new))
     matcher = SequenceMatcher(None, a, b, autojunk=False)
     if old.kind != new.kind or matcher.ratio() < _ALIKE:
-        yield _whole("removed", old)
-        yield _whole("added", new)
+        yield _whole_line("removed", old)
+        yield _whole_line("added", new)
         return
     parts = []
     for tag, i, j, k, m in matcher.get_opcodes():

@@ -354,7 +354,7 @@ class StudyHeadCounts(ApiView):
         """
         study = visible_study(request.user, slug, "training.approve_run")
         sent, user = body_of(request, HeadCountsRequestSerializer), request_user(request)
-        _asks(study)
+        _rehearsal_refuse(study)
         drawn = (
             head_counts_enter(study=study, acting_user=user, counts=sent["counts"])
             if "counts" in sent
@@ -363,6 +363,6 @@ class StudyHeadCounts(ApiView):
         return Response(HeadCountSerializer(drawn, many=True).data)
 
 
-def _asks(study: Study) -> None:
+def _rehearsal_refuse(study: Study) -> None:
     if study.rehearsal:
         raise ValidationError(_("A rehearsal has no head counts, because it makes no promises."), code=STATE)

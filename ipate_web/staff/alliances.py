@@ -212,7 +212,7 @@ def alliances(request: SignedInRequest, study: Study) -> HttpResponseBase:
     with faults_in(found if founds else connect):
         if founds and found.is_valid():
             public = found.cleaned_data.pop("public")
-            made, codes = services.alliance_found(
+            made, codes = services.alliance_create(
                 study=study, acting_user=request.user, schema_of=public, public=public, **found.cleaned_data
             )
             invited = [(name, invitation_write(made, code, settings.SITE_URL)) for name, code in codes.items()]

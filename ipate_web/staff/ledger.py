@@ -80,7 +80,7 @@ def _charge(release: Release, reader: Any) -> str:
     return f"{floatformat(min(release.charge, reader.cap), 5)}{mark}"
 
 
-def by_whom(release: Release, _reader: Reader) -> object:
+def actor(release: Release, _reader: Reader) -> object:
     """Return the account that an entry of the register refers to, even after its deletion."""
     if release.recorded_by:
         return release.recorded_by
@@ -135,7 +135,7 @@ REGISTER = Listing(
             text=lambda release, reader: round(min(release.charge, reader.cap), 5),  # type: ignore[attr-defined]
             kind="number",
         ),
-        Column("by", gettext_lazy("By"), by_whom, is_minor=True),
+        Column("by", gettext_lazy("By"), actor, is_minor=True),
     ),
     filters=(
         Filter("run", "run", gettext_lazy("Run"), options=_runs),

@@ -91,7 +91,7 @@ def _account(change: RoleChange, name: str) -> object:
     return _("deleted account %(number)s") % {"number": getattr(change, f"{name}_id")}
 
 
-def _by_whom(change: RoleChange, _reader: Reader) -> object:
+def _actors(change: RoleChange, _reader: Reader) -> object:
     if change.proposed_by_id:
         people = {"proposer": _account(change, "proposed_by"), "confirmer": _account(change, "changed_by")}
         return _("%(proposer)s, confirmed by %(confirmer)s") % people
@@ -106,7 +106,7 @@ ROLE_CHANGES = Listing(
         Column("person", gettext_lazy("Person"), lambda change, _reader: _account(change, "user"), is_head=True),
         Column("role", gettext_lazy("Role"), lambda change, _reader: change.get_role_display()),
         Column("change", gettext_lazy("Change"), lambda change, _reader: change.get_kind_display()),
-        Column("by", gettext_lazy("Changed by"), _by_whom, is_minor=True),
+        Column("by", gettext_lazy("Changed by"), _actors, is_minor=True),
     ),
     ties=("-sequence",),
     # Not joined, because a join would omit changes whose accounts have been deleted.

@@ -20,7 +20,7 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.lists import Column, Listing, Reader
 from ipate_web.staff.charts import evaluation_charts
-from ipate_web.staff.ledger import by_whom
+from ipate_web.staff.ledger import actor
 from ipate_web.staff.pages import render_page, study_form
 from ipate_web.staff.templatetags.moments import moment
 from learning.formats import DataError, DataErrors
@@ -35,7 +35,7 @@ _MOST_CLASSES = 10
 
 DOWNLOADS = Listing(
     columns=(
-        Column("who", gettext_lazy("Person"), lambda release, reader: by_whom(release, reader), is_head=True),
+        Column("who", gettext_lazy("Person"), lambda release, reader: actor(release, reader), is_head=True),
         Column("what", gettext_lazy("What"), lambda release, _reader: _(release.content["what"])),
         Column("when", gettext_lazy("When"), lambda release, _reader: moment(release.recorded_at)),
     ),

@@ -177,7 +177,7 @@ def person_page(
         "holder": holder,
         "typed": typed,
         "facts": list(_facts(request, holder)),
-        "alike": _alike(holder),
+        "alike": _similar_pseudonyms(holder),
         "entered": [(form.fields[name].label, _words(form, name)) for name in names if name != "pseudonym"],
         "sent": [(name, value) for name in names for value in request.POST.getlist(name)],
         "files": [form[name] for name in files],
@@ -205,7 +205,7 @@ def _facts(request: SignedInRequest, holder: DataHolder) -> Iterator[tuple[str, 
         yield _("Records erased"), _day(holder.erased_at)
 
 
-def _alike(holder: DataHolder) -> list[str]:
+def _similar_pseudonyms(holder: DataHolder) -> list[str]:
     """Return pseudonyms of other people in the study that look like this person's."""
     others = DataHolder.objects.filter(study=holder.study_id, erased_at=None).exclude(pk=holder.pk).order_by()
     groups = look_alikes([holder.known_as], others.values_list("pseudonym", flat=True)) if holder.known_as else []
@@ -254,7 +254,7 @@ def person(request: SignedInRequest, study: Study, person: UUID) -> HttpResponse
     context = {
         "holder": holder,
         "facts": [*_facts(request, holder), (_("Answered"), _("yes") if answered else _("no"))],
-        "alike": _alike(holder),
+        "alike": _similar_pseudonyms(holder),
         "has_letter": links.filter(last_used_at=None, returned_at=None).exists(),
         "events": sorted(_contacts(holder), key=lambda contact: contact[0], reverse=True),
         "actions": [

@@ -170,7 +170,7 @@ class VotesRehearsal:
         return counted(rows, plan.votes * np.eye(self.n_classes)[release.labels[rows]], _CERTAIN * plan.votes)
 
     def _right(self, drawn: Sequence[Releases], voters: float) -> float:
-        found = self.smoother.likeliest(drawn, voters)
+        found = self.smoother.most_likely(drawn, voters)
         return float(np.mean([(mean[self.asked :].argmax(axis=1) == self.truth).mean() for mean, _ in found]))
 
     def _shares_of(self, records: int) -> NDArray[np.float64]:

@@ -150,9 +150,9 @@ class Smoother:
 
         The settings with the largest evidence are used.
         """
-        return self.likeliest([releases], voters)[0]
+        return self.most_likely([releases], voters)[0]
 
-    def likeliest(self, drawn: Sequence[Releases], voters: float) -> list[tuple[Floats, Floats]]:
+    def most_likely(self, drawn: Sequence[Releases], voters: float) -> list[tuple[Floats, Floats]]:
         """Return the result of `counts` for several draws of the same counts, all with the first draw's settings."""
         surfaces = [_Surface(self.values, self.vectors, releases, voters) for releases in drawn]
         settings = list(product(_FLOORS, _POWERS, _SPREADS, _MISFITS))

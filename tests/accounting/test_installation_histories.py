@@ -43,7 +43,7 @@ from tests.accounting.charging import share_charge
 from tests.accounting.test_restore_drills import backup, restore, settle
 from tests.factories import consent_choose, form_publish, holder_create, study_open, user_create
 from tests.pages import as_
-from training.services.erasures import records_expire, studies_over, study_close
+from training.services.erasures import records_expire, studies_to_erase, study_close
 from training.verification import checks_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("storages_apart")]
@@ -281,7 +281,7 @@ class Installation:
 
     def ends_carry_out(self) -> None:
         """End studies that are due, as beat does."""
-        for study in studies_over():
+        for study in studies_to_erase():
             linked = study.holders.filter(user__isnull=False).values_list("user", "pseudonym")
             kept = self.settings.PERSON_CEILING is not None
             self.ended[study.slug] = {user: self.people[study.slug, name].spent for user, name in linked if kept}

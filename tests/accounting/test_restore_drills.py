@@ -142,7 +142,7 @@ def test_a_consent_ends_if_a_stricter_one_cannot_be_recorded(tmp_path: Path) -> 
     assert (snapshot.holders.tolist(), snapshot.epsilons.tolist()) == ([other.pk], [1.5])
     assert list(study_faults(study)) == list(promise_faults(study)) == list(answerer_faults(study)) == []
     state = holder_status(holder)
-    assert state.lapse == Lapse.EXPIRED and state.asks, "the person is asked again"
+    assert state.lapse == Lapse.EXPIRED and state.needs_decision, "the person is asked again"
     promise = promise_last(holder)
     assert promise is not None and promise.epsilon == 2.5
 

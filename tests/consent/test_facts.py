@@ -169,7 +169,7 @@ def test_a_small_correction_is_announced_and_takes_effect_automatically(study, g
     assert services.corrections_publish() == 0
     form = selectors.consent_form_in_force(study)
     assert (form.version, form.texts, form.published_by, form.renewal) == (2, CORRECT, None, Renewal.NOT_ASKED)
-    assert holder_status(holder).counts and not holder_status(holder).asks
+    assert holder_status(holder).counts and not holder_status(holder).needs_decision
     assert list(form_faults(study)) == [] and list(ConsentForm.chain_faults(study.pk)) == []
 
 

@@ -86,7 +86,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(command, "running", lambda words, *_: nullcontext(done.append(words[2]) or Stopping()))
     monkeypatch.setattr(command, "call_command", lambda name, **_: done.append(name))
     monkeypatch.setattr(command, "static_files_collect", noted("collectstatic"))
-    for name in ("catalogue_load", "study_found", "study_build", "rehearsal_found", "rehearsal_build"):
+    for name in ("catalogue_load", "demo_study", "study_build", "demo_rehearsal", "rehearsal_build"):
         monkeypatch.setattr(command, name, noted(name))
     monkeypatch.setattr(command, "wait_for_answer", noted("answer"))
     monkeypatch.setattr(command, "runs_start", noted("runs_start", [study.runs.get()]))
@@ -116,7 +116,7 @@ def test_the_demo_serves_the_site_before_anything_is_carried_out(done: list[str]
     run, out = Run.objects.get(), StringIO()
     with pytest.raises(CommandError, match="A process has stopped"):
         call_command("demo", stdout=out)
-    served = ["migrate", "collectstatic", "gunicorn", "study_found", "rehearsal_found", "answer", "celery"]
+    served = ["migrate", "collectstatic", "gunicorn", "demo_study", "demo_rehearsal", "answer", "celery"]
     assert done == [*served, "catalogue_load", "study_build", "rehearsal_build", "runs_start"]
     said = out.getvalue()
     assert (

@@ -344,7 +344,7 @@ class SiteAsking(JointAsking):
         """Ask this site's people, and answer once all shards are done."""
         size = self.questions.shard_of(current)
         if size is not None and not run.shards.exists():
-            if not self._held(run, partial(self._batch_begin, size=size)):
+            if not self._while_spending(run, partial(self._batch_begin, size=size)):
                 return False
             if run.shards.count() == 1:  # this worker can ask the only shard itself
                 asking.shard_ask(run.shards.get(), self.questions)

@@ -438,7 +438,7 @@ def exchange_answer(site: AllianceSite, received: Any) -> dict[str, Any]:
         )
     site = AllianceSite.objects.select_for_update().select_related("alliance__study").get(pk=site.pk)
     alliance = site.alliance
-    _hearing_note(alliance)
+    _silence_clock_restart(alliance)
     site.last_contact, site.version = timezone.now(), message["version"]
     if message["joined"] and not site.signature and alliance.is_signed:
         document = alliance.document
@@ -476,7 +476,7 @@ def exchange_answer(site: AllianceSite, received: Any) -> dict[str, Any]:
     return {"protocol": DOMAIN, "version": __version__, "alliance": terms, "runs": runs, "withdrawn": gone}
 
 
-def _hearing_note(alliance: Alliance) -> None:
+def _silence_clock_restart(alliance: Alliance) -> None:
     """Restart the clock for silent sites if the hub has not heard from any site for a while.
 
     In that case, the hub or its network was probably unavailable, rather than the sites.

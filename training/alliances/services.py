@@ -51,7 +51,7 @@ _PARTING = timedelta(days=30)
 
 
 @transaction.atomic
-def alliance_found(
+def alliance_create(
     *,
     study: Study,
     name: str,

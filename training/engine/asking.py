@@ -78,8 +78,8 @@ class Asking:
         if current is not None and not self.questions.is_over(current):
             return self._batch(run, current)
         if run.rounds.count() == len(run.plan["rounds"]):
-            return self._held(run, self._close)
-        return self._held(run, partial(self._round_begin, opened=self.questions.round_open(run)))
+            return self._while_spending(run, self._close)
+        return self._while_spending(run, partial(self._round_begin, opened=self.questions.round_open(run)))
 
     def can_continue(self, run: Run) -> bool:
         """Return whether a waiting run can continue now."""
@@ -91,14 +91,14 @@ class Asking:
         """Advance the current batch by one step."""
         shard = self.questions.shard_of(current)
         if shard is not None and not run.shards.exists():
-            return self._held(run, partial(self._batch_begin, size=shard))
+            return self._while_spending(run, partial(self._batch_begin, size=shard))
         if shard is not None and not are_shards_done(run):
             shards_send(run)
             return False
         self.questions.precompute(run)  # outside the lock, because this only reads releases but can take long
-        return self._held(run, self._batch_at_once if shard is None else self._batch_end)
+        return self._while_spending(run, self._batch_at_once if shard is None else self._batch_end)
 
-    def _held(self, run: Run, act: Callable[[Run], bool]) -> bool:
+    def _while_spending(self, run: Run, act: Callable[[Run], bool]) -> bool:
         """Call ``act`` in a transaction under the study's lock, unless the run may no longer spend."""
         with spending(run, Run.Status.ASKING) as held:
             return held is not None and act(held)

@@ -211,10 +211,12 @@ def spending_may_begin(run: Run) -> bool:
     if others.filter(status__in=(Run.Status.PREPARING, Run.Status.ASKING)).exists():
         return False
     waiting = others.filter(status__in=(Run.Status.PLANNING, Run.Status.APPROVED)).select_related("joint")
-    return not any(_turn(other) < _turn(run) for other in waiting if not (other.alliance_id and other.joint.missing))
+    return not any(
+        _queue_key(other) < _queue_key(run) for other in waiting if not (other.alliance_id and other.joint.missing)
+    )
 
 
-def _turn(run: Run) -> tuple[bool, str, datetime, UUID]:
+def _queue_key(run: Run) -> tuple[bool, str, datetime, UUID]:
     """Return a run's key for sorting in the order that :func:`spending_may_begin` defines."""
     assert run.approved_at is not None, "a run that waits for its turn was approved"
     number = run.joint.document.number if run.alliance_id else ""

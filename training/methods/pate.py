@@ -85,7 +85,7 @@ class Ballots(Questions):
         ballot, budgets = ballot_load(run.pk), _budgets(run)
         members, group, question = ballot.members, ballot.group_of, vote_question(run)
         caps = np.array([budget.cap for budget in budgets])[group]
-        caps[np.isin(members, _gone(run.pk, consent_state(run.study)))] = 0.0
+        caps[np.isin(members, _members_to_remove(run.pk, consent_state(run.study)))] = 0.0
         # Charges were checked against all caps when the vote opened. Holders who lowered their cap after that are still
         # charged for the whole vote.
         spent = account_balances(run.study, members)
@@ -172,7 +172,7 @@ def _budgets(run: Run) -> tuple[VoteBudget, ...]:
 
 
 @lru_cache(maxsize=2)
-def _gone(run_id: UUID, _state: Hashable) -> np.ndarray:
+def _members_to_remove(run_id: UUID, _state: Hashable) -> np.ndarray:
     """Return the members who must leave their teacher, cached for each state of consents."""
     run, ballot = Run.objects.select_related("study").get(pk=run_id), ballot_load(run_id)
     pairs = {"holder": ballot.holder, "group": ballot.group}

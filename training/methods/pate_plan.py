@@ -143,7 +143,7 @@ def teachers_search(run: Run, chosen: Teachers, groups: Sequence[PrivacyGroup], 
     if not chosen.leaves_open:
         return Search(filled, picked.forecast)
     compared = tuple(replace(each, is_suggested=each is suggested) for each in found)
-    return Search(filled, picked.forecast, compared, tuple(_why(chosen, found, picked)))
+    return Search(filled, picked.forecast, compared, tuple(_reasons(chosen, found, picked)))
 
 
 def _best(found: Sequence[Compared]) -> Compared:
@@ -154,7 +154,7 @@ def _best(found: Sequence[Compared]) -> Compared:
     )
 
 
-def _why(chosen: Teachers, found: Sequence[Compared], picked: Compared) -> Iterator[Sentence]:
+def _reasons(chosen: Teachers, found: Sequence[Compared], picked: Compared) -> Iterator[Sentence]:
     if chosen.teachers is None:
         yield Sentence(_NUMBER, teachers=picked.teachers, records=picked.records)
     same = {each.releases: each for each in found if each.teachers == picked.teachers}

@@ -81,7 +81,7 @@ def run_advance(run_id: str | UUID) -> bool:
     Returns:
         Whether it advanced.
     """
-    before, aside = _standing(run_id), False
+    before, aside = _progress_of(run_id), False
     with logging_run(run_id), _guarded(run_id):
         with lease(Run, run_id) as token:
             if token is None:
@@ -106,10 +106,10 @@ def run_advance(run_id: str | UUID) -> bool:
         # If the awaited event happened while this worker held the claim, nothing else would resume the run.
         elif aside or run.status == Run.Status.PLANNING or method_of(run).can_continue(run):
             send("run_advance", run_id)
-    return aside or _standing(run_id) != before
+    return aside or _progress_of(run_id) != before
 
 
-def _standing(run_id: str | UUID) -> tuple[Any, ...] | None:
+def _progress_of(run_id: str | UUID) -> tuple[Any, ...] | None:
     """Return values that change whenever a run advances."""
     return Run.objects.filter(pk=run_id).values_list("status", "started_at", "position", "prepared").first()
 

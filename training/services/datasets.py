@@ -20,7 +20,7 @@ from common.sentences import Sentence, gettext_noop
 from consent.models import Study
 from consent.services import owners_register, study_lock, study_open_check
 from consent.services.changes import changes_recorded
-from consent.services.disposals import holders_return, unstorable_holders
+from consent.services.disposals import returned_records_log, unstorable_holders
 from learning.formats import DataError, Rows, Schema, schema_to_json
 from learning.formats.records import pseudonym_faults
 from learning.formats.rows import Balance
@@ -122,7 +122,7 @@ def _owners(study: Study, rows: Rows, most: int, progress: Progress) -> tuple[np
     except ValidationError as error:
         raise DataError(" ".join(error.messages), gettext_noop("Nothing was stored.")) from error
     refused = unstorable_holders(study, owners)
-    holders_return(study, rows.holders or [], owners, refused)
+    returned_records_log(study, rows.holders or [], owners, refused)
     stays = records_first(owners, most) & ~np.isin(owners, list(refused))
     if not stays.any():
         problem = gettext_noop("All rows belong to people whose records were erased.")

@@ -303,7 +303,7 @@ def is_over(study: Study, today: date | None = None) -> bool:
     return not study.rehearsal and last is not None and last < (today or timezone.localdate())
 
 
-def studies_over(today: date | None = None) -> list[Study]:
+def studies_to_erase(today: date | None = None) -> list[Study]:
     """Return the studies whose private records must now be erased."""
     return [study for study in Study.objects.filter(expired_at=None, rehearsal=False) if is_over(study, today)]
 
@@ -321,7 +321,7 @@ def records_due_erase() -> None:
             records_erase(study.pk)
         except Exception:
             logger.exception("Records of study %s could not be erased; this will be retried.", study.pk)
-    for study in studies_over():
+    for study in studies_to_erase():
         try:
             records_expire(study=study)
         except Exception:

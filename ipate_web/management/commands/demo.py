@@ -37,12 +37,12 @@ from training.demonstration import (
     EPSILONS,
     STUDIES,
     Login,
+    demo_rehearsal,
+    demo_study,
     people,
     rehearsal_build,
-    rehearsal_found,
     runs_start,
     study_build,
-    study_found,
 )
 from training.engine.commits import used_share
 from training.models import Run
@@ -96,7 +96,7 @@ class Command(BaseCommand):
                 site = stack.enter_context(running(site_command(port), LOGS / "site.log", site_environment(port)))
                 processes.append(site)
             users, logins = people()  # in parallel with the start of the site
-            study, _rehearsal = study_found(data, users), rehearsal_found(data, users)
+            study, _rehearsal = demo_study(data, users), demo_rehearsal(data, users)
             if serve:
                 wait_for_answer(port, site)
                 _require_all(processes)

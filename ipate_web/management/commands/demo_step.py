@@ -45,7 +45,7 @@ QUESTIONS = 15
 Step = Callable[..., dict[str, Any]]
 
 
-def hub_found(data: str, splits: Splits, names: list[str], address: str) -> dict[str, Any]:
+def hub_create(data: str, splits: Splits, names: list[str], address: str) -> dict[str, Any]:
     """At the hub: create a study without people, its public points, and the alliance."""
     users, logins = people()
     study = study_begin(STUDIES[data], SLUG, users, "Example University, the hub")
@@ -62,7 +62,7 @@ def hub_found(data: str, splits: Splits, names: list[str], address: str) -> dict
         )
         for kind, rows in (("public", splits.public), ("test", splits.test))
     }
-    alliance, codes = services.alliance_found(
+    alliance, codes = services.alliance_create(
         study=study,
         name="Example alliance",
         sites=names,
@@ -200,7 +200,7 @@ def _login_rows(logins: list[Login]) -> list[dict[str, str]]:
 
 STEPS: dict[str, Step] = {
     step.__name__: step
-    for step in (hub_found, site_register, hub_sign, site_join, hub_run, site_run, run_state, accounts_state)
+    for step in (hub_create, site_register, hub_sign, site_join, hub_run, site_run, run_state, accounts_state)
 }
 """Steps by the name that ``manage.py demo_step`` receives."""
 
@@ -223,7 +223,7 @@ class Command(BaseCommand):
 
 
 def _step(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    if name in ("hub_found", "site_register"):
+    if name in ("hub_create", "site_register"):
         arguments["splits"] = catalogue_load(arguments["data"], settings.DATA_DIR or None)
     return {**STEPS, **_OWN}[name](**arguments)
 

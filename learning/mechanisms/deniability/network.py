@@ -71,7 +71,7 @@ def parents_choose(correlations: NDArray[np.float64], sizes: list[int], most_cel
                 if other != column
                 and other not in chosen[column]
                 and math.prod(sizes[each] for each in (*chosen[column], other)) <= most_cells
-                and not _reaches(chosen, other, column)
+                and not _is_ancestor(chosen, other, column)
             ]
             best, parent = max(parents, default=(0.0, -1))
             if best <= merit:
@@ -217,6 +217,6 @@ def _merit(correlations: NDArray[np.float64], column: int, parents: tuple[int, .
     return float(correlations[column, list(parents)].sum() / np.sqrt(len(parents) + among.sum() - np.trace(among)))
 
 
-def _reaches(parents: list[tuple[int, ...]], column: int, ancestor: int) -> bool:
+def _is_ancestor(parents: list[tuple[int, ...]], column: int, ancestor: int) -> bool:
     """Return whether ``ancestor`` is the column itself or one of its ancestors."""
-    return column == ancestor or any(_reaches(parents, each, ancestor) for each in parents[column])
+    return column == ancestor or any(_is_ancestor(parents, each, ancestor) for each in parents[column])

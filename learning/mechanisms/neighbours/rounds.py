@@ -212,7 +212,7 @@ class PlannedRound:
         return self.agreement is not None
 
     @property
-    def held(self) -> EarlierRound:
+    def as_earlier_round(self) -> EarlierRound:
         """The round as an `EarlierRound`, for use after its release."""
         used = {level.name: level.spent for level in self.forecast.levels}
         return EarlierRound(self.queries, self.sigma, self.radius_share, self.share, used)

@@ -78,7 +78,9 @@ def near_blocks(
 def near_pairs(queries: Coordinates, radii: NDArray[np.int64], records: Coordinates, norms: NDArray[np.int64]) -> Near:
     """Return the pairs of all blocks together, ordered by query and then by record; see `near_blocks`."""
     blocks = list(near_blocks(queries, radii, records, norms))
-    row, column, distance = (np.concatenate(parts) for parts in zip(*blocks, strict=True)) if blocks else _nobody()
+    row, column, distance = (
+        (np.concatenate(parts) for parts in zip(*blocks, strict=True)) if blocks else _no_neighbours()
+    )
     if len(blocks) > 1:
         order = by_query(row)
         row, column, distance = row[order], column[order], distance[order]
@@ -159,7 +161,7 @@ def _scores(
             yield start, np.matmul(left, part.T, out=out)
 
 
-def _nobody() -> Near:
+def _no_neighbours() -> Near:
     empty = np.zeros(0, np.int64)
     return empty, empty, empty
 

@@ -227,13 +227,13 @@ def model_of(
         )
         margins[child] = margin
         if parent == NOBODY:
-            of_groups[child] = _given(margin)
+            of_groups[child] = _normalised(margin)
             continue
         joint = []
         for counts, above, below in zip(table, margins[parent], margin, strict=True):
             expected = np.outer(above, below) / max(above.sum(), 1e-12)
             joint.append(fitted(np.maximum(shrunk(counts, expected, second), 0.0), above, below))
-        of_groups[child] = _given(np.array(joint))
+        of_groups[child] = _normalised(np.array(joint))
     of_cells = [
         _cells(column, histogram, margin, first)
         for column, histogram, margin in zip(columns, histograms, margins, strict=True)
@@ -258,7 +258,7 @@ def _scaled(counts: Numbers, total: float) -> Numbers:
     return counts * (total / amount) if amount > 0 else np.full(len(counts), total / len(counts))
 
 
-def _given(counts: Numbers) -> Numbers:
+def _normalised(counts: Numbers) -> Numbers:
     """Return probabilities along the last axis, which are equal if all counts are 0."""
     totals = counts.sum(axis=-1, keepdims=True)
     alike = np.full_like(counts, 1 / counts.shape[-1])

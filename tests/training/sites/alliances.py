@@ -41,7 +41,7 @@ class Installations:
         self.hub_study = study_create("hub", delta=1e-4, controller="University Hub")
         for kind, rows in (("public", table_rows(POINTS)), ("test", table_rows(21))):
             dataset_import(study=self.hub_study, name=kind, kind=kind, rows=rows, schema=TABLE)
-        self.hub, self.codes = services.alliance_found(
+        self.hub, self.codes = services.alliance_create(
             study=self.hub_study,
             name="Clinics",
             sites=self.names,
