@@ -113,6 +113,7 @@ REGISTER = Listing(
             "run",
             gettext_lazy("Run"),
             _run,
+            kind="title",
             values={
                 "title": Subquery(
                     Run.objects.filter(pk=OuterRef("run"), study=OuterRef("study"), rehearsal=False).values("title")
