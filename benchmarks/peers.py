@@ -251,7 +251,7 @@ def page(found: dict[str, list[dict[str, float]]]) -> str:
 
 
 _ABOUT = (
-    "Area under the curve and accuracy in % on test rows: means over as many splits as the number in brackets. "
+    "Area under the curve and accuracy on test rows, in %. Each value is the mean over the splits in brackets. "
     "benchmarks/peers.py describes the rows and what each contender knows."
 )
 

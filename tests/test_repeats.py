@@ -1,6 +1,6 @@
 """Contract for requests that are sent twice, in sequence and at the same time, for every address that accepts POST.
 
-An address without a rule fails, and so does one whose rule says that something is done once if no case shows it.
+An address fails if it has no rule, or if its rule says that an action happens only once but no case shows this.
 django-allauth's pages and the site administration are left out.
 """
 

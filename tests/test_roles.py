@@ -131,7 +131,7 @@ TABLE: dict[str, Row] = {
     "logo": Row(EVERYBODY, answer=404),  # none is set
     "documents": Row(EVERYBODY, answer=404),  # not built
     "document": Row(EVERYBODY, ("path",), answer=404),
-    # Pages for bearers of an invitation: a wrong one leads to the page that asks for it, for everybody.
+    # Pages for people with an invitation. Without a valid one, everybody is sent to the page that asks for the code.
     "join": Row(EVERYBODY),
     "open_link": Row(EVERYBODY, ("token",), answer=302),
     "address": Row(EVERYBODY, ("token",), answer=404),

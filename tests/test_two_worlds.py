@@ -574,7 +574,7 @@ def test_nobody_who_decides_sees_that_the_encoder_fails_on_a_record() -> None:
 
 
 def _a_run_begins_beside_another(patch: pytest.MonkeyPatch) -> None:
-    """Wait only for votes that have begun, and not for teachers that are retrained without someone."""
+    """Wait only for votes that have begun, not for teachers being retrained because someone has left."""
     for module in (asking, pate_teachers, pate):
         patch.setattr(module, "spending_may_begin", lambda run: not run.study.runs.filter(status="asking").exists())
 

@@ -35,7 +35,7 @@ class Table:
 def _thesis(number: str, data: str, what: str) -> Table:
     name = data.lower()
     cases = partial(ipate.thesis, f"table{number}_{name}_{what}", name, what)
-    return Table(f"thesis-{number}", f"{data}, ε = 1 with a larger one: {what}", THESIS, cases)
+    return Table(f"thesis-{number}", f"{data}, ε = 1 and a larger ε: {what}", THESIS, cases)
 
 
 _TABLES = (
@@ -52,7 +52,7 @@ _TABLES = (
     Table("ipate-table10a", "Adult, larger ε for one class: teachers", IPATE, skew.table10a),
     Table("ipate-table10b", "Adult, larger ε for one class: votes", IPATE, skew.table10b),
     Table("ipate-table11", "Adult, larger ε for one class: labels", IPATE, skew.table11),
-    Table("figure1", "Costs of the groups against labels", IPATE, figures.figure1),
+    Table("figure1", "Cost of each group by number of labels", IPATE, figures.figure1),
     Table("figure3", "Ratio of costs against ratio of sensitivities", IPATE, figures.figure3),
     _thesis("6.4", "MNIST", "labels"),
     _thesis("6.5", "Adult", "labels"),

@@ -1,4 +1,4 @@
-"""Staff accounts, created by the installation's administrators, and those administrators. Every change is recorded.
+"""Accounts of staff, which administrators create, and of administrators themselves. Every change is recorded.
 
 An administrator can create an account, with a password link sent to the address that they enter, and can close and
 reopen accounts. They cannot change an existing account, sign in as someone else, or assign roles on the ethics

@@ -69,7 +69,7 @@ def acts_lost(study: Study) -> Lost:
     return Lost(dict(rows), unrecordable, is_complete, consents)
 
 
-#: Names used in lists for the rows of each chain of people's acts.
+#: Labels in lists for the rows of each chain that records people's acts.
 ACTS = {ConsentEvent: "decision", Circumstance: "who answers", Disposal: "erasure"}
 
 

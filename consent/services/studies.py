@@ -45,7 +45,7 @@ def study_create(
 
     Raises:
         ValidationError: a field is invalid (errors by field), or someone cannot have their role.
-        PermissionDenied: operators cannot give one of the roles.
+        PermissionDenied: ``members`` includes a role that operators cannot give.
     """
     study = Study(**fields)
     try:

@@ -254,7 +254,7 @@ def words_of(study: Study, field: str) -> str:
 
 @register.filter
 def contact_of(study: Study) -> str:
-    """Return the contact for holders, for places without markup: emails and letters."""
+    """Return the study's contact for holders as plain text, for emails and letters."""
     return contact_text(study)
 
 

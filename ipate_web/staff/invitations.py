@@ -38,7 +38,7 @@ from ipate_web.staff.people import person_chosen, person_page
 
 #: Largest number of invitations created in one transaction, which takes seconds. The command has no such limit.
 AT_ONCE = 20_000
-#: Number of rows of a list saved from the page, because browsers limit a file's URL to 2 MB.
+#: Maximum number of rows in each list that the page offers as a file, because browsers limit a file's URL to 2 MB.
 LISTED = 5000
 #: Number of days without an answer after which invited people can be reminded.
 REMINDED_AFTER = 14

@@ -381,7 +381,7 @@ class World:
         assert most < 1_000, "messages keep increasing"
 
     def forget(self) -> None:
-        """Lose all messages at the broker, whose work may already have been done."""
+        """Lose all of the broker's messages, including those for work that is already done."""
         self.messages.clear()
 
     def crash_while_opening(self) -> None:

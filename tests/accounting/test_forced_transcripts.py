@@ -1,4 +1,4 @@
-"""In two worlds that differ in one person and release the same, public data are equal and differences are charged.
+"""If two worlds differ in one person and release the same, all public data is equal and differences are charged.
 
 Section 7 of the guarantee. The histories run through the real database, services and teachers; see
 :mod:`tests.accounting.forced`. "I" is the person who exists in only one of the worlds.

@@ -1,4 +1,4 @@
-"""Restored backups: a study stays locked until what was forgotten is charged."""
+"""Restored backups: a study stays locked until the missing releases have been charged."""
 
 from datetime import timedelta
 from io import StringIO

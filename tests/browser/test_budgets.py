@@ -20,7 +20,7 @@ from training.services.advance import run_advance
 
 pytestmark = [pytest.mark.browser, pytest.mark.exhaustive, pytest.mark.django_db(transaction=True)]
 
-#: They cost so little that several batches are possible.
+#: Fields of a run whose labels cost so little that it can ask several batches.
 RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
 LEVELS = {"HIGH": 1.0, "AVERAGE": 2.0, "LOW": 3.0}
 

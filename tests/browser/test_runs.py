@@ -64,7 +64,7 @@ FIRST = """() => {
 
 
 def begins_at_once(site: Site) -> None:
-    """Check that the first number or row of a page is at its top; forms explain first."""
+    """Check that a page's first number or row is near its top (forms begin with an explanation)."""
     number, row = site.page.evaluate(FIRST)
     assert min(number or row, row) <= 200 or row == 1e9, (site.page.url, number, row)
 

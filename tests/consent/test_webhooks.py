@@ -201,7 +201,7 @@ def test_a_certificate_for_another_host_is_refused(study, receiver, tmp_path, mo
 
 
 def test_an_endless_response_is_aborted(study, receiver, monkeypatch) -> None:
-    """The server accepts the connection and sends nothing, byte by byte for longer than the limit."""
+    """The server accepts the connection and then sends nothing for longer than the limit."""
     monkeypatch.setattr(outbound, "WHOLE", 0.2)
     held = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:

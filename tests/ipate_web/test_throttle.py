@@ -26,7 +26,7 @@ SIGN_IN, JOIN = "/sign-in/", "/join/"
 
 
 def statuses(path: str, fields: dict[str, str], times: int) -> list[int]:
-    """Send a page's form this often; return the status codes, or the page's if it shows no form."""
+    """Submit a page's form ``times`` times; return the status codes (the page's own if it shows no form)."""
     client = Client(enforce_csrf_checks=True)
     page = client.get(path)
     if page.status_code != 200:

@@ -56,7 +56,7 @@ def test_a_forecast_that_does_not_clear_the_most_frequent_class_is_warned_of(maj
 
 
 def drawn(points: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return calibrated probabilities for classes drawn from them, some of which are equal."""
+    """Return probabilities, some of them equal, and classes drawn from them, so that they are calibrated."""
     rng = np.random.default_rng(seed)
     probabilities = rng.dirichlet(np.ones(classes), points).round(2) + 1e-3
     probabilities /= probabilities.sum(axis=1, keepdims=True)

@@ -58,7 +58,7 @@ def test_a_planted_fault_is_found(fault, name):
     ],
 )
 def test_steps_stay_below_their_promise_and_lose_it_with_half_of_the_noise(canary: Canary):
-    """These take milliseconds per transcript: the bound holds for all but one seed in a thousand."""
+    """Transcripts take milliseconds each; the bound holds for all but one seed in a thousand."""
     assert gdp_bound(*canary.scores(170), doubt=1e-3).least <= canary.promise
     with FAULTS["noise-halved"]():
         assert gdp_bound(*canary.scores(COUNTS[canary.name]), doubt=DOUBT).point > 1.2 * canary.promise

@@ -23,7 +23,7 @@ ASKING_RUN = EVERYBODY | {"choices": {"sigma": 10.0, "radius_share": 0.2}, "batc
 CLEAR_RUN = EVERYBODY | {"choices": {"sigma": 3.0, "radius_share": 0.5}, "batch_size": 5}
 #: The fields of a run of private gradient steps, in three chunks.
 STEPS_RUN = EVERYBODY | {"method": Run.Method.SGD, "choices": {"steps": 6, "sigma": 10.0}, "batch_size": 2}
-#: The same over samples, but everybody is drawn in every step, so the cost is known without a search.
+#: Gradient steps over samples. Everybody is drawn in every step, so the cost is known without a search.
 SAMPLED_RUN = EVERYBODY | {
     "method": Run.Method.SGD,
     "variant": Run.Variant.SCALE,

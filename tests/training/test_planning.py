@@ -239,7 +239,7 @@ def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement
 
 @pytest.mark.exhaustive
 def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
-    """For labels and for counts, the plan compares several numbers of teachers and chooses the largest good one."""
+    """For labels and for counts, the plan chooses the largest number of teachers whose forecast is almost the best."""
     study = study_with_table(holders=90, points=60)
     run = run_draft(study, **TABLE_RUN | {"teachers": None, "aggregator": None, "learner": "logistic_regression"})
     plan = teachers_plan(run, 0.9)

@@ -161,7 +161,7 @@ def test_releases_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> N
 
 @pytest.mark.statistical
 def test_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The squares of 300 numbers; with a random seed, this would fail once in 10⁹ times."""
+    """The squares of 300 numbers; with a random seed, this would fail once in 10⁹ runs."""
     shares: list[np.ndarray] = []
     for seeded in (NoNoise(), SimulationNoise(11)):
         monkeypatch.setattr(questions, "noise_of", lambda run, seeded=seeded: seeded)

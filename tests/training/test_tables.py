@@ -227,7 +227,7 @@ def test_its_release_is_whole_and_nobody_is_charged_more_than_they_allow(records
     caps = caps_of(consent_snapshot(run.study).of(charged.holders).epsilons, run.study.delta)
     assert len(charged.holders) == 30
     assert (charged.spent <= 0.5 * caps).all()
-    # Everybody owns more records than count, and so adds as much as their weight allows.
+    # Everybody owns more records than the limit, so each adds as much as their weight allows.
     np.testing.assert_allclose(charged.spent, 0.5 * caps, rtol=1e-4)
 
 

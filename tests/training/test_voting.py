@@ -391,7 +391,7 @@ def test_interactive_gnmax_pays_for_checks_and_its_student_knows_released_labels
     assert shares.shape == (60, 3)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-6)
     assert not interim_probabilities(run, labels[: ninth + 1]).any()
-    # A label that the teachers do not contradict is kept without charge, and taught.
+    # A label that the teachers do not contradict is kept free of charge and used to train the student.
     reinforced = run.queries.filter(reinforced=True)
     state = state_of(vote_question(run), run)
     rows = reinforced.order_by("row").values_list("row", flat=True)

@@ -221,7 +221,7 @@ def test_a_table_says_whom_it_is_about() -> None:
     assert all(cell.least == pytest.approx(cell.low) for cell in alike)
     assert all(cell.most == pytest.approx(cell.high) for cell in alike)
 
-    # A cell counts as occupied if noise rarely gives as much.
+    # A cell counts as occupied if noise alone would rarely produce such a large sum.
     error = 1.959964 * question.sigma
     sums = np.rint(np.array([error * 0.99, error * 1.01]) * PERSON).astype(np.int64)
     assert [cell.is_distinct for cell in CountTable.released(question, sums, LEVELS)] == [False, True]

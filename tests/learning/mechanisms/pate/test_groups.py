@@ -130,7 +130,7 @@ def test_holders_go_where_their_group_belongs_and_teachers_have_equal_parts(hold
         own = teachers_of[one]
         assert len(own) == plan.groups[index].factor
         assert plan.members(index)[own].all()
-        # exactly the accounting's limit of what a holder can move: both are rounded to the same grid
+        # exactly the accounting's limit on how far a holder can move a vote: both are rounded to the same grid
         assert weights[own].sum() == plan.groups[index].sensitivity
     sizes = np.bincount(teacher, minlength=plan.teachers)
     for index in range(len(plan.groups)):

@@ -111,7 +111,7 @@ def test_everybody_is_drawn_at_their_own_rate_and_independently(sampling: System
 
 
 def test_a_rate_decides_to_its_last_bit_and_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random bits below a rate include a person, and those at the rate do not; 1.5 of 2^64 becomes 1 of 2^64."""
+    """A person is drawn if their bits are below the rate, but not if they equal it; 1.5/2^64 is rounded to 1/2^64."""
 
     def chosen(rates: np.ndarray, firsts: list[int], rest: list[int]) -> list[int]:
         bits = iter([np.array(firsts, np.uint16).tobytes(), (np.array(rest, np.uint64) << np.uint64(16)).tobytes()])
