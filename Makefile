@@ -76,7 +76,7 @@ docs: .venv/installed-docs ## build the documentation, which the site serves at 
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pictures: install-dev ## retake the screenshots of the documents (docs/screenshots)
-	@$(LOCAL) $(PYTEST) -q tests/browser/pictures.py
+	@$(LOCAL) $(PYTEST) -q docs/take_pictures.py
 
 reproduce: .venv/installed-dev ## recompute the papers' tables from IPATE_DATA_DIR (QUICK=1: in minutes, TABLES="ids": only these)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduce $(TABLES) $(if $(QUICK),--quick)

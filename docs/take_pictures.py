@@ -1,6 +1,7 @@
 """Screenshots of the main paths for docs/screenshots, taken in a real browser: ``make pictures``.
 
-This is not part of the suite. The number of colours is reduced, so that each picture takes little space.
+This uses fixtures of the tests, but is not part of the suite. The number of colours is reduced, so that each picture
+takes little space.
 """
 
 import io
@@ -25,6 +26,7 @@ from tests.training.runs import run_finish, run_start, study_with_table
 from training.demonstration import pate_run_start, people, study_build
 from training.services.drawings import head_counts_draw
 
+pytest_plugins = ["tests.conftest", "tests.browser.conftest"]
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 FOLDER = settings.BASE_DIR / "docs" / "screenshots"
