@@ -143,7 +143,7 @@ def _deadlines(study: Study, form: ConsentForm | None) -> Iterator[Deadline]:
         message = _("ε policy, version %(version)d, takes effect") % {"version": policy.version}
         yield Deadline(timezone.localdate(policy.approval.effective_from), message)
     if form is not None and form.valid_until is not None and form.valid_until >= today:
-        yield Deadline(form.valid_until, _("last day on which consents to the current form are valid"))
+        yield Deadline(form.valid_until, _("last day on which consent to the current form is valid"))
     if study.retention_until is not None and not study.is_closed:
         yield Deadline(study.retention_until, _("last day the records are kept, after which the study is closed"))
 

@@ -80,7 +80,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
             not facts_missing(study),
             operator,
             "study_edit",
-            gettext_lazy("Add it"),
+            gettext_lazy("Add information"),
             "consent.change_study",
         ),
         step(
@@ -88,7 +88,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
             has_form or study.consent_form_proposals.exists(),
             operator,
             "consent_form_new",
-            gettext_lazy("Write it"),
+            gettext_lazy("Write the form"),
             "consent.publish_consentform",
         ),
         step(
@@ -104,7 +104,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
             bool(study.harm),
             committee,
             "committee",
-            gettext_lazy("Write it"),
+            gettext_lazy("Write the form"),
             "consent.propose_epsilonpolicy",
         ),
         step(

@@ -129,7 +129,7 @@ RUNS = Listing(
         Filter(
             "search",
             _words,
-            gettext_lazy("Words in title or purpose"),
+            gettext_lazy("Words in the title or purpose"),
             "Words to search for; all of them must occur in the title or the purpose.",
             longest=200,
         ),

@@ -217,7 +217,7 @@ def target_words(target: Mapping[str, Any]) -> str:
             return _("a number from %(low)s to %(high)s %(unit)s, with an interval") % values
         case "times":
             values = {"last": number_format(target["ends"][-1]), "unit": unit}
-            return _("probability that the event has not happened yet, up to %(last)s %(unit)s") % values
+            return _("probability that the event has not happened yet, for times up to %(last)s %(unit)s") % values
     return _("probability of each of these: %(names)s") % {"names": ", ".join(target["names"])}
 
 

@@ -24,7 +24,7 @@ from training.queue import expected_durations
 from training.selectors import run_groups, run_reason
 
 _NOT_MEASURED = gettext_noop(
-    "The test data have %(points)d rows, but at least %(least)d are needed to judge a model. With fewer rows, a "
+    "The test data has %(points)d rows, but at least %(least)d are needed to judge a model. With fewer rows, a "
     "person has to decide whether the model is published."
 )
 

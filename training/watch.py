@@ -201,7 +201,7 @@ def mail_kinds_register() -> None:
         MailKind("run_approved", _("a run was approved"), _run, wish="approvals"),
         MailKind("approval_failed", _("an approved run could not be planned"), _waiting_run, wish="approvals"),
         MailKind("run_ended", _("a run has ended"), _run, wish="ends"),
-        MailKind("share_used", _("a group has used most of a run's share"), _run, wish="shares"),
+        MailKind("share_used", _("a group has used most of its share in a run"), _run, wish="shares"),
         MailKind("budget_low", _("a privacy group has little of its budget left"), _low, wish="shares"),
         MailKind("joint_proposed", _("a hub proposes a run across sites"), _proposal, wish="approvals"),
         MailKind("key_waiting", _("a site's new key needs to be confirmed"), _key, wish="approvals"),

@@ -82,8 +82,8 @@ def _reasons(kind: str) -> list[str]:
         Letter.Kind.NEW_FORM: [
             _("There is new information about this study. Please read it and decide again."),
             _(
-                "If you take part, we may have stopped using your records until you decide again. The page tells you "
-                "if we have. If you do not take part, you don't need to do anything."
+                "If you take part, our use of your records may be paused until you decide again. The page tells you "
+                "whether it is. If you do not take part, you don't need to do anything."
             ),
         ],
         Letter.Kind.RENEWAL: [
@@ -94,7 +94,7 @@ def _reasons(kind: str) -> list[str]:
             ),
         ],
         Letter.Kind.ANSWERER: [
-            _("From now on, you decide about these records. Until now, another person did."),
+            _("From now on, you decide about these records. Until now, someone else decided about them."),
             _(
                 "Their decision does not bind you. Until you decide, the records will not be used for anything new, "
                 "unless the study has told you otherwise."

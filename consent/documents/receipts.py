@@ -247,7 +247,7 @@ def _study_facts(event: ConsentEvent) -> list[tuple[str, str]]:
         (_("Purpose"), str(study_text(study, "purpose"))),
         (_("Which data"), str(study_text(study, "data_categories"))),
         (_("Who else sees raw records"), str(study_text(study, "recipients")) or _("nobody")),
-        (_("How long"), str(study_text(study, "retention"))),
+        (_("How long records are kept"), str(study_text(study, "retention"))),
         (_("Lawful basis"), study.get_lawful_basis_display()),
         (_("Jurisdiction"), study.jurisdiction),
         (_("Address"), study.controller_address),

@@ -123,7 +123,7 @@ class MailWishes(models.Model):
     )
     approvals = models.BooleanField(_("email me when something needs approval or is approved"), default=True)
     ends = models.BooleanField(_("email me when one of my runs has finished or failed"), default=True)
-    shares = models.BooleanField(_("email me when a group has used most of a run's share"), default=True)
+    shares = models.BooleanField(_("email me when a group has used most of its share in a run"), default=True)
 
     class Meta:
         verbose_name = _("email settings")

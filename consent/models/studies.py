@@ -125,7 +125,7 @@ class Study(Recorded):
         _("no one else sees raw records"), default=False, help_text=_("Neither processors nor anyone else.")
     )
     retention = models.TextField(
-        _("how long"),
+        _("how long records are kept"),
         blank=True,
         help_text=_("How long the records are kept for this study, and what happens to them afterwards."),
     )

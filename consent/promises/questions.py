@@ -84,9 +84,8 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
             (
                 _("How often a guess about whether I took part can be right."),
                 _(
-                    "Yes. By tossing a coin, you would be right 50 times. Even with everything that is ever "
-                    "released, a guess can be right at most %(right)d times, if both answers are equally likely "
-                    "beforehand."
+                    "Yes. A coin toss would be right 50 times in 100. Even with everything that is ever released, a "
+                    "guess can be right at most %(right)d times, if both answers are equally likely beforehand."
                 )
                 % odds,
             ),

@@ -244,7 +244,7 @@ class HolderStatus:
             reason = _("Your records are not used at present. Your consent (%(level)s) ended on %(date)s.") % values
         elif lapse == Lapse.ANSWERER:
             reason = _(
-                "Your records are not used at present. The consent was given when another person decided for you."
+                "Your records are not used at present. The consent was given by someone who no longer decides for you."
             )
         else:
             reason = _(
@@ -271,18 +271,20 @@ class HolderStatus:
         if last.agreed > last.epsilon:
             sentences = [
                 _(
-                    "Your protection is stronger than when you decided: a guess is right %(promise)s. Before, it was "
-                    "right %(before)s."
+                    "Your protection is stronger than when you decided: a guess can now be right %(promise)s. "
+                    "Before, it could be right %(before)s."
                 )
             ]
         else:
-            sentences = [_("You were promised that a guess is right %(promise)s.")]
+            sentences = [_("We promised you that a guess can be right %(promise)s.")]
         if last.can_be_kept and not self.is_closed:
-            stands = _("This remains valid. For people who choose this level now, a guess is right %(now)s.")
+            stands = _(
+                "This promise remains valid. For people who choose this level now, a guess can be right %(now)s."
+            )
             sentences += [
                 stands
                 if self.counts
-                else _("At this level, a guess is now right %(now)s. You can keep what you were promised.")
+                else _("At this level, a guess can now be right %(now)s. You can keep what you were promised.")
             ]
         return [sentence % values for sentence in sentences]
 

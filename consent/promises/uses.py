@@ -167,7 +167,7 @@ class Result:
         return (
             _(
                 "It is right in about %(right)d of 100 cases, measured on %(points)s test records. Always giving the "
-                "most common answer would be right in %(commonest)d."
+                "most common answer would be right in %(commonest)d of 100."
             )
             % values
         )

@@ -75,7 +75,10 @@ def quorum_set(*, study: Study, acting_user: AbstractBaseUser, quorum: int) -> S
     study_asks_check(study)
     if selectors.policies_waiting(study) or selectors.forms_waiting(study):
         raise ValidationError(
-            _("Another proposal is still pending and needs the current number of approvals. Decide on it first.")
+            _(
+                "Another proposal is still pending under the current number of approvals. Decide on it "
+                "before you change the number."
+            )
         )
     return study_update(study=study, acting_user=acting_user, quorum=quorum)
 

@@ -283,7 +283,7 @@ def _take_part(holder: DataHolder, current: ConsentEvent | None, decision: Decis
     now = timezone.now()
     renews = renew_by(decision.form, day_of(now))
     if renews is not None and renews <= now:
-        raise ValidationError(_("Consents to this form are no longer valid. Wait for a new form."))
+        raise ValidationError(_("Consent to this form is no longer valid. Wait for a new form."))
     same = (decision.level, decision.form.pk, decision.policy.pk, renews)
     is_same = current and (current.level, current.form_id, current.policy_id, current.renew_by) == same
     is_same = is_same and current and (declared is None or current.authority == declared.authority)

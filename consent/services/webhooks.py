@@ -45,7 +45,7 @@ EVENTS: dict[str, str | Promise] = {
     "run.finished": gettext_lazy("a run has finished"),
     "run.failed": gettext_lazy("a run has failed"),
     "run.cancelled": gettext_lazy("a run was cancelled"),
-    "share.used": gettext_lazy("a group has used most or all of a run's share"),
+    "share.used": gettext_lazy("a group has used most or all of its share in a run"),
     "alliance.key": gettext_lazy("a site's new key needs to be confirmed"),
     "joint.proposed": gettext_lazy("a hub proposes a run across sites"),
     "site.silent": gettext_lazy("a run across sites is waiting for a site or the hub"),

@@ -150,7 +150,7 @@ def stay(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
 def leave(request: HttpRequest) -> HttpResponse:
     """Remove the invitation from this browser, so that the next person on a shared computer finds nothing."""
     logout(request)
-    messages.success(request, _("Your visit has ended on this device. Open your invitation's link to continue."))
+    messages.success(request, _("Your session on this device has ended. Open the link in your invitation to continue."))
     return redirect("join")
 
 

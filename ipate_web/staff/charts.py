@@ -112,7 +112,7 @@ def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
     charts = []
     right, cost = (
         _("Points for which the student is expected to learn the correct answer"),
-        _("Cost of an answered query as a share of everything the run may charge"),
+        _("Cost of an answered query as a share of the run's maximum charge"),
     )
     for caption, y_label, y_max, value in (
         (right, _("correct (%)"), 100.0, lambda each: each.right),
@@ -166,7 +166,7 @@ def lead_chart(leads: list[list[float]]) -> Chart | None:
     series = [
         Series(_("round %(number)d") % {"number": number}, shares) for number, shares in enumerate(leads, start=1)
     ]
-    return Chart([*names, f"≥ {LEADS[-1]} σ"], series, kind="bar", scale="category", y_label=_("share of the points"))
+    return Chart([*names, f"≥ {LEADS[-1]} σ"], series, kind="bar", scale="category", y_label=_("share of points"))
 
 
 def class_chart(student: StudentModel) -> Chart | None:
@@ -193,7 +193,7 @@ def calibration_chart(student: StudentModel) -> Chart | None:
         return None
     predicted = [each["predicted"] for each in bins]
     series = [Series(_("observed"), [each["observed"] for each in bins]), Series(_("perfect calibration"), predicted)]
-    return Chart(predicted, series, x_label=_("mean probability"), y_label=_("share of the points"), y_max=1)
+    return Chart(predicted, series, x_label=_("mean probability"), y_label=_("share of points"), y_max=1)
 
 
 def roc_chart(student: StudentModel) -> Chart | None:
@@ -232,7 +232,7 @@ def survival_chart(student: StudentModel) -> Chart | None:
         Series(_("observed, lower end"), [ends[0] if ends else None for ends in intervals]),
         Series(_("observed, upper end"), [ends[1] if ends else None for ends in intervals]),
     ]
-    return Chart(times, series, x_label=_("time"), y_label=_("share of the people"), y_max=1)
+    return Chart(times, series, x_label=_("time"), y_label=_("share of people"), y_max=1)
 
 
 def evaluation_charts(student: StudentModel) -> dict[str, Any]:

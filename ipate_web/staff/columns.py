@@ -217,7 +217,7 @@ class ColumnForm(forms.Form):
     name = forms.CharField(label=_("Name"), max_length=200)
     use = forms.ChoiceField(label=_("Used as"), choices=[(use, _(kind.uses[use])) for use, kind in _KINDS.items()])
     counted = forms.ChoiceField(
-        label=_("Counted"), required=False, choices=(("until", _("until")), ("since", _("since")))
+        label=_("Count the time"), required=False, choices=(("until", _("until")), ("since", _("since")))
     )
     reference = forms.CharField(label=_("A date, or a column of dates"), required=False, max_length=200)
     called = forms.CharField(
@@ -426,8 +426,8 @@ class ManyColumnsForm(forms.Form):
         ),
     )
     use = forms.ChoiceField(label=_("New kind"), required=False)
-    minimum = forms.FloatField(label=_("Smallest"), required=False)
-    maximum = forms.FloatField(label=_("Largest"), required=False)
+    minimum = forms.FloatField(label=_("Smallest value"), required=False)
+    maximum = forms.FloatField(label=_("Largest value"), required=False)
     missing = LinesField(label=_("Unknown values, one per line"), help_text=_("(empty) means an empty cell."), rows=2)
     rule = forms.ChoiceField(label=_("If a person has several rows"), required=False)
 

@@ -116,7 +116,7 @@ class CircumstanceForm(forms.Form):
         widget=forms.RadioSelect,
     )
     until = DayField(
-        label=gettext_lazy("The person decides for themselves from"),
+        label=gettext_lazy("First day on which the person decides for themselves"),
         required=False,
         help_text=gettext_lazy(
             "For a guardian: the day the person comes of age. For a proxy: the day their authority ends, if there is "
@@ -196,7 +196,7 @@ def _facts(request: SignedInRequest, holder: DataHolder) -> Iterator[tuple[str, 
         answers = answering_for(holder)
         yield _("Who answers"), str(capfirst(Circumstance.Kind(answers.kind).label))
         if answers.until is not None:
-            yield _("The person decides for themselves from"), date_format(answers.until)
+            yield _("First day on which the person decides for themselves"), date_format(answers.until)
     if "consent.invite_holders" in request.can:
         has_link = Invitation.objects.filter(holder=holder, revoked_at=None).exists()
         ways = [*([_("an account")] if holder.user_id else []), *([_("a link")] if has_link else [])]

@@ -43,7 +43,7 @@ def report_pdf(
     No account was charged more than ``cap``, in μ².
     """
     now = timezone.localtime()
-    heading = _("What “%(title)s” released and cost") % {"title": run.title}
+    heading = _("Releases and costs of “%(title)s”") % {"title": run.title}
     context = {
         "title": ": ".join([_("Report"), run.title]),
         "author": run.study.controller,
@@ -141,7 +141,7 @@ def _charges(groups: Sequence[GroupSpending] | None) -> list[dict[str, Any]]:
         ]
         for group in groups
     ]
-    return _section(_("Charges"), tables=[_table(_("Charges of each group"), columns, [2, 1, 1, 1, 1], rows)])
+    return _section(_("Charges"), tables=[_table(_("Charges by group"), columns, [2, 1, 1, 1, 1], rows)])
 
 
 def _fairness(run: Run, fairness: Fairness | None) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ def _fairness(run: Run, fairness: Fairness | None) -> list[dict[str, Any]]:
         for each in fairness.classes
     ]
     columns = [_("Class"), _("Test points"), _("Recall"), _("Confidence interval"), _("Learned from true labels")]
-    tables = [_table(_("Recall of each class, lowest first"), columns, [2, 1, 1, 2, 1], classes)]
+    tables = [_table(_("Recall by class, lowest first"), columns, [2, 1, 1, 2, 1], classes)]
     if fairness.levels:
         levels = [
             [group_label(each.level), trimmed(each.epsilon), str(each.holders), percent(each.part), percent(each.used)]

@@ -41,12 +41,12 @@ from learning.formats.values import (
 
 LAST, ANY, ALL, MEAN, MINIMUM, MAXIMUM, COUNT = "last", "any", "all", "mean", "minimum", "maximum", "count"
 RULES = {
-    LAST: _("the last one"),
+    LAST: _("the last value"),
     MEAN: _("the mean"),
-    MINIMUM: _("the smallest"),
-    MAXIMUM: _("the largest"),
-    COUNT: _("their number"),
-    ANY: _("of the values that occur, the last one in the schema"),
+    MINIMUM: _("the smallest value"),
+    MAXIMUM: _("the largest value"),
+    COUNT: _("the number of values"),
+    ANY: _("the value that comes last in the schema"),
     ALL: _("all codes that occur"),
 }
 """Descriptions of the rules that combine a holder's values in a column into one."""
@@ -81,7 +81,7 @@ Until = Annotated[
 Since = Annotated[
     Text | None, OMITTED, Field(description="Instead of “until”: measure the time from this reference to the date.")
 ]
-Unit = Annotated[Literal["years", "months", "days"], Field(title=_("In"))]
+Unit = Annotated[Literal["years", "months", "days"], Field(title=_("Unit"))]
 Written = Annotated[
     Literal["ymd", "dmy", "mdy"], Field(title=_("Date format"), description="Order of year, month and day.")
 ]
@@ -221,7 +221,7 @@ class Dated:
                 problem = Sentence(_("“%(value)s” is not a date."), value=shown(values[place]))
                 remedy: str = Sentence(_("Write %(written)s, or change the schema."), written=DATE_ORDERS[self.written])
             else:
-                text = _("The date to count from is “%(value)s” (column %(reference)s).")
+                text = _("The column %(reference)s contains the date to count from, but “%(value)s” is not a date.")
                 problem = Sentence(text, value=shown(references[place]), reference=self.reference)
                 remedy = _("Correct it, or declare under “missing” how unknown dates are written.")
             yield DataError(problem, remedy, row=place + 1, column=self.name)
@@ -423,8 +423,8 @@ class NumericColumn(_Column):
     rules: ClassVar[tuple[str, ...]] = (LAST, MEAN, MINIMUM, MAXIMUM, COUNT)
     role: Literal["feature"] = field(default="feature", kw_only=True, repr=False)
     type: Literal["numeric"] = field(default="numeric", kw_only=True, repr=False)
-    minimum: Annotated[Number, Field(title=_("Smallest"))]
-    maximum: Annotated[Number, Field(title=_("Largest"))]
+    minimum: Annotated[Number, Field(title=_("Smallest value"))]
+    maximum: Annotated[Number, Field(title=_("Largest value"))]
     missing: Missing = ()
 
     def __post_init__(self) -> None:
@@ -518,7 +518,7 @@ class DateColumn(NumericColumn, Dated):
 
     @property
     def _remedy(self) -> str:
-        return _("Write the time that the schema calculates from the date, as a number.")
+        return _("Write the calculated time as a number instead of the date.")
 
     def _is_duration(self, value: object) -> bool:
         return self.minimum <= number(value) <= self.maximum

@@ -247,7 +247,7 @@ def _of_extract(draft: Draft, records: cells.FileRecords) -> Draft:
 
 _CHOOSE = _(
     "Choose the class to learn. For a condition that is either recorded or not, enter “(empty) = no” as another "
-    "spelling. Then choose “of the values that occur, the last one in the schema”."
+    "spelling. Then choose “the value that comes last in the schema”."
 )
 _RECORDED = {"role": "feature", "type": "numeric", "minimum": 0, "maximum": 1, "missing": []}
 

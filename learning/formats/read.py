@@ -137,7 +137,9 @@ def read_into(
             if rows is not None:
                 keeper.add(rows.x, rows.y, rows.holders)
         elif kind in ("MATLAB", "idx", "images"):
-            raise DataError(_("The file contains images, but the schema declares a table."), _("Change one of them."))
+            raise DataError(
+                _("The file contains images, but the schema declares a table."), _("Change the file or the schema.")
+            )
         else:
             encoder = RecordEncoder(schema, own, keeper, labels=labels, holders=holders)
             with own.noting():

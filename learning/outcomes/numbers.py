@@ -223,7 +223,7 @@ class Numbers(Target):
                 ),
                 Measure(
                     "coverage",
-                    gettext_noop("95 % prediction intervals that contain the true value"),
+                    gettext_noop("Share of 95 % prediction intervals that contain the true value"),
                     share_estimate(inside),
                 ),
                 Measure("width", gettext_noop("Mean width of the prediction intervals"), width, unit=self.unit),

@@ -143,8 +143,8 @@ class IncludedNoise:
         if scale != self._spread:
             raise Refused(
                 gettext_noop(
-                    "This release needs noise of %(needed)g, but the sites' total contains only %(left)g that is "
-                    "still unused. It can be released as one noisy sum only."
+                    "This release needs noise of %(needed)g, but only %(left)g of the noise in the sites' total is "
+                    "still unused. The total can be released only as a single noisy sum."
                 ),
                 needed=scale,
                 left=self._spread or 0,

@@ -40,7 +40,7 @@ class Shares(Student):
     """
 
     name: ClassVar[str] = "shares"
-    label: ClassVar[str] = gettext_noop("Regression of class shares")
+    label: ClassVar[str] = gettext_noop("Class share regression")
     help: ClassVar[str] = gettext_noop(
         "Suits tables. Learns from the noisy counts how likely each class is, even a rare one."
     )

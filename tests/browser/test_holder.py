@@ -11,7 +11,7 @@ from tests.browser.conftest import Site, each_way
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
-WARNING = "Your visit ends in a few minutes. Do you need more time?"
+WARNING = "Your session will end in a few minutes. Do you need more time?"
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_holder_consents_changes_and_withdraws(visit: Any, path: str, size: st
     site.says("You take part: low protection.")
     site.is_in_order()
     site.page.get_by_role("button", name="Leave").click()
-    site.says("Your visit has ended on this device")
+    site.says("Your session on this device has ended")
 
     later = visit(size, javascript=javascript)
     later.open("/join/")

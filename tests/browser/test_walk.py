@@ -148,7 +148,7 @@ def password_set(installation: Installation, name: str) -> Site:
 
 def form_propose(installation: Installation) -> None:
     site = installation.people["olga"]
-    site.press("Add it")
+    site.press("Add information")
     facts = {
         "controller_address": "Hospital Road 1, Exampletown",
         "data_protection_officer": "dpo@example.org",
@@ -160,7 +160,7 @@ def form_propose(installation: Installation) -> None:
     }
     for name, text in facts.items():
         site.page.locator(f"[name={name}]").fill(text)
-    site.press("Save", "Write it")
+    site.press("Save", "Write the form")
     site.page.get_by_role("textbox", name="English").fill("# What we ask\nMay we **learn** from your records?")
     site.press("Save and continue to publishing", "Propose version")
     site.says("The form has been proposed")

@@ -214,7 +214,7 @@ def test_a_consent_counts_until_the_day_that_its_form_says(study, holder, give, 
     assert takes_part(holder)
     clock.days_pass(2 / 24)
     assert not takes_part(holder)
-    with pytest.raises(ValidationError, match="Consents to this form are no longer valid"):
+    with pytest.raises(ValidationError, match="Consent to this form is no longer valid"):
         give(holder, "HIGH")
 
 

@@ -47,7 +47,7 @@ UNSAID = {
     "data_categories": "Which data",
     "data_source": "Source of the data",
     "without_recipients": "Who else sees raw records",
-    "retention": "How long",
+    "retention": "How long records are kept",
     "without_officer": "Data protection officer",
     "supervisory_authority": "Supervisory authority",
 }

@@ -44,7 +44,8 @@ def test_pages_say_before_and_now_in_odds(high: DataHolder, hanna: User) -> None
         assert "Which of two records is yours? at most 61 in 100 at most 70 in 100" in page
         assert "You can keep what you were promised." in page
         sentence = (
-            "This remains valid. For people who choose this level now, a guess is right at most 60 times in 100."
+            "This promise remains valid. For people who choose this level now, a guess can be right at most 60 times "
+            "in 100."
         ) in page
         assert sentence is (name == "choice"), "the study page says it only in the table"
     assert "up to 4 times (average) or 12 times (low)" in page, "one more answer does not change the others"

@@ -126,7 +126,7 @@ def test_the_copy_shows_a_bound_of_the_account_and_never_the_amount(browser, stu
     account = browser.get(url("export", study)).json()["account"]
     assert account["right_guesses_in_100_promised_at_most"] == 56
     assert account["right_guesses_in_100_by_all_releases_so_far_at_most"] == 50
-    assert account["amount"] is None and "The amount of your limit that was really" in account["why_no_amount"]
+    assert account["amount"] is None and "How much of your limit was really used depends" in account["why_no_amount"]
 
 
 def test_the_export_holds_all_decisions(browser: Client, study: Study, holder: DataHolder, give: Decide) -> None:

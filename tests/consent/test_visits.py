@@ -75,7 +75,7 @@ def test_a_late_answer_is_kept_for_the_same_person(visitor, study, codes, clock)
     late = visitor.post(url("study", study), {**ANSWER, "choice": "LOW"})
     assert late.url == reverse("join")
     page = visitor.get(late.url).text
-    assert "Your visit ended at" in page
+    assert "Your session ended at" in page
     assert "Low protection" not in page
     assert not ConsentEvent.objects.exists()
     again = visitor.get(reverse("open_link", args=[codes[0]]))
@@ -187,7 +187,7 @@ def test_a_late_erasure_is_requested_again(late, study, codes, clock, meanwhile:
     late.post(url("withdraw", study), {"records": "keep"})
     clock.days_pass(3 * HOURS)
     page = late.post(url("erase", study), follow=True)
-    assert page.redirect_chain == [(reverse("join"), 302)] and "Your visit ended at" in page.text
+    assert page.redirect_chain == [(reverse("join"), 302)] and "Your session ended at" in page.text
     assert erasure_state(holder).requested_at is None
     if meanwhile == "requested":
         erasure_ask(holder=holder, acting_user=None)

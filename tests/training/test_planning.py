@@ -321,7 +321,7 @@ def _is_one_outlook(run: Run, recipe: dict[str, Any], document: dict[str, Any]) 
     before = as_("olga").post(
         reverse("staff:run_approve", args=[run.study.slug, draft.pk]), {"look": 1, "per_cent": 50}
     )
-    for text in ("Expected and actual", f"{head['majority']:.1%}".replace("%", " %")):
+    for text in ("Expected and actual results", f"{head['majority']:.1%}".replace("%", " %")):
         assert text in page
     assert "What you will get" in before.text and "Why the run may not produce anything useful" in before.text
 

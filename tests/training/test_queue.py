@@ -131,13 +131,13 @@ def test_the_queue_shows_only_the_number_of_runs_of_other_studies(study: Study, 
     assert [(row.run, row.place, row.workers) for row in rows] == [(None, 1, ()), (mine, 2, ())]
     page = as_(operator).get("/queue/").content.decode()
     assert "Mine" in page
-    assert "A run of another study" in page
+    assert "A run in another study" in page
     assert "Nobody&#x27;s business" not in page
     assert "foreign" not in page
     boss = factories.user_create("boss")
     administrator_set(user=boss, appointed=True, acting_user=None)
     page = as_(boss).get("/queue/live/").content.decode()
-    assert page.count("A run of another study") == 2
+    assert page.count("A run in another study") == 2
     assert "Mine" not in page
 
 

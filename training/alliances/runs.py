@@ -210,7 +210,7 @@ def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> D
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             x = arrays["x"]
     except (ValueError, KeyError, OSError) as error:
-        raise ValidationError(_("The data sent by the hub are not public points.")) from error
+        raise ValidationError(_("The hub did not send public points.")) from error
     if content_digest({"x": x}) != digest:
         raise ValidationError(_("The hub sent public points that differ from the alliance's."))
     return dataset_import(

@@ -45,8 +45,8 @@ _SPACES = (
     Sentence(gettext_noop("Every pair of columns, with values grouped according to the previous round.")),
     Sentence(
         gettext_noop(
-            "Columns and their parents in the tree of strongest dependences, with values grouped according to "
-            "the previous rounds."
+            "Columns and their parents in the tree of strongest dependencies, with values grouped according to the "
+            "previous rounds."
         )
     ),
 )

@@ -54,7 +54,7 @@ UNCOMPARED = gettext_noop("There are no labelled public points to compare the cl
 CHOSEN = gettext_noop(
     "On %(points)d labelled public points that the student had not learned from, the student was right %(student)d "
     "times and the model that taught it %(model)d times. The student is published if it is right more often. The "
-    "test data were not used for this."
+    "test data was not used for this."
 )
 
 UNJUDGED = gettext_noop(

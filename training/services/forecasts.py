@@ -43,8 +43,8 @@ _GAINS_LITTLE = gettext_noop(
 
 
 _LEAVING_OUT = gettext_noop(
-    "The strictest promise costs %(more)d labels: without the %(holders)d holders of %(names)s, budgets would allow "
-    "%(labels)d instead of %(fewer)d. But then these people would contribute nothing."
+    "The strictest promise costs %(more)d labels: without the %(holders)d holders who have it (%(names)s), budgets "
+    "would allow %(labels)d labels instead of %(fewer)d. But these people would then contribute nothing."
 )
 
 

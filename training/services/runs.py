@@ -145,7 +145,7 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
     for field in present:
         dataset = getattr(run, field)
         if dataset.study_id != run.study_id:
-            wrong(field, _("This dataset belongs to another study. Choose one of this study."))
+            wrong(field, _("This dataset belongs to another study. Choose one from this study."))
         elif dataset.removed_at is not None:
             wrong(field, _("This dataset was removed. Choose another one."))
         elif dataset.drawn_by.filter(withdrawn_at__isnull=False).exists():

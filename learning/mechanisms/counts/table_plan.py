@@ -208,10 +208,10 @@ class Counts(Choices):
         "promise",
         gettext_noop("How people are counted"),
         gettext_noop(
-            "By their promise: this adds the least noise, but the counts are estimates. Equally: everyone counts as "
-            "one, with the noise that the smallest ε needs."
+            "Weighted by promise: this adds the least noise, but the counts are estimates. All equally: everyone "
+            "counts as one, with the noise that the smallest ε needs."
         ),
-        values={"promise": gettext_noop("by their promise"), "alike": gettext_noop("all equally")},
+        values={"promise": gettext_noop("weighted by promise"), "alike": gettext_noop("all equally")},
     )
 
     def faults(self) -> Iterator[Fault]:

@@ -69,10 +69,10 @@ class NeighbourChoices(HolderChoices):
     first_queries: int | None = choice(
         None,
         gettext_noop("Points of the first round"),
-        gettext_noop("Leave empty to use one fifteenth of all the points that are asked about, up to 600."),
+        gettext_noop("Leave empty to use one fifteenth of all queried points, up to 600."),
         minimum=1,
         maximum=10**9,
-        unset=gettext_noop("one fifteenth of all the points that are asked about, up to 600"),
+        unset=gettext_noop("one fifteenth of all queried points, up to 600"),
         only_if=_SEVERAL,
     )
     embedded: bool = choice(
@@ -83,7 +83,7 @@ class NeighbourChoices(HolderChoices):
     )
     sigma: float | None = choice(
         None,
-        gettext_noop("Noise of each count (σ)"),
+        gettext_noop("Noise in each count (σ)"),
         _BY_FORECAST,
         minimum=1e-3,
         maximum=LARGEST_SIGMA,

@@ -211,8 +211,8 @@ def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
         Sentence(
             gettext_noop(
                 "%(rows)d rows are drawn from counts of the classes together with each column, and along a tree of "
-                "%(columns)d columns. The rows do not show how more than two columns depend on each other beyond "
-                "their classes."
+                "%(columns)d columns. The rows do not show how three or more columns depend on each other, except "
+                "through their classes."
             ),
             rows=plan.rows,
             columns=last.cells,

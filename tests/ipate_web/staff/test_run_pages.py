@@ -281,7 +281,7 @@ def test_operator_sees_the_same_of_runs_as_every_reader(study: Study, separated:
     for address in (url("run_tab", run, "cost"), f"{url('run_live', run)}?tab=cost"):
         shown = [as_(role).get(address).text.partition('id="run-live"')[2] for role in roles]
         for text in shown:
-            assert "Charges of each group" in text
+            assert "Charges by group" in text
             assert "accuracy of teachers" not in text.lower() and "teachers&#x27; accuracy" not in text.lower()
             assert "Not for publication." not in text and not tells_thirty(text)
         tables = [re.findall(r"<td[^>]*>(.*?)</td>", text) for text in shown]
