@@ -84,11 +84,11 @@ class Proposals(Proposing):
                 requirements are met. Default: False.
             rounds: Rounds. From the second round on, votes correct the current student's predictions. From 1 to 2.
                 Default: 1.
-            first_queries: Points of the first round. Leave empty to use one fifteenth of all the points that are
-                asked about, up to 600. From 1 to 1e+09.
+            first_queries: Points of the first round. Leave empty to use one fifteenth of all queried points, up to
+                600. From 1 to 1e+09.
             embedded: Compare points by the student's inner layer in the second round. This applies only if the
                 first round's student has an inner layer, as neural networks do. Default: False.
-            sigma: Noise of each count (σ). If you leave this empty, the forecast sets the value. From 0.001 to
+            sigma: Noise in each count (σ). If you leave this empty, the forecast sets the value. From 0.001 to
                 16384.
             radius_share: Radius, in percent of the public points. If you leave this empty, the forecast sets the
                 value. From 1e-09 to 1.
@@ -426,8 +426,8 @@ class Proposals(Proposing):
             across: Second column. People are counted for each pair of values.
             bins: Number of bins for a numeric column. Bins have equal width across the range declared in the
                 schema. From 2 to 100. Default: 10.
-            weighing: How people are counted. By their promise: this adds the least noise, but the counts are
-                estimates. Equally: everyone counts as one, with the noise that the smallest ε needs. Default:
+            weighing: How people are counted. Weighted by promise: this adds the least noise, but the counts are
+                estimates. All equally: everyone counts as one, with the noise that the smallest ε needs. Default:
                 promise.
         """
         given = {**locals()}
