@@ -96,7 +96,7 @@ class Runs(Connection):
         """Return the runs that you may see, newest first.
 
         Args:
-            **filters: ``study``, ``search`` (words in title or purpose), ``status``, ``method``, ``variant``,
+            **filters: ``study``, ``search`` (words in the title or purpose), ``status``, ``method``, ``variant``,
                 ``proposer`` (a user's name), ``since`` and ``until`` (dates, such as 2026-01-31), ``sort``
                 (``-proposed``, ``proposed``, ``title``, ``-labels``, ``-accuracy``).
         """
