@@ -91,8 +91,8 @@ TOO_SURE = gettext_noop(
 _TOO_SURE_SCALE = 0.8
 CORRECTED = gettext_noop(
     "After learning, the model was too sure of itself. This was corrected using labelled public points: log "
-    "probabilities are multiplied by %(scale).2f. If people differ from these points, probabilities may still be too "
-    "high."
+    "probabilities are multiplied by %(scale).2f. If people's records are distributed differently from these points, "
+    "probabilities may still be too high."
 )
 
 
