@@ -121,7 +121,7 @@ LEFT = tests/releases/$(VERSION).tar.xz
 release: sbom ## put a signed release of HEAD into var/release (VERSION=1.0.0 KEY=~/.ssh/id_ed25519)
 	@test -n "$(VERSION)" -a -n "$(KEY)" || { echo "Set VERSION and KEY."; exit 1; }
 	@test -z "$$(git status --porcelain --untracked-files=no)" || { echo "Commit first."; exit 1; }
-	@git ls-files --error-unmatch $(LEFT) >/dev/null 2>&1 || { $(BIN)/python -m tests.releases $(LEFT) \
+	@git ls-files --error-unmatch $(LEFT) >/dev/null 2>&1 || { $(BIN)/python -m deploy.release $(LEFT) \
 		&& echo "Commit $(LEFT), which tests of later versions restore, and run this again."; exit 1; }
 	@rm -rf var/release && mkdir -p var/release
 	@git archive --prefix=ipate-$(VERSION)/ -o var/release/ipate-$(VERSION).tar.gz HEAD

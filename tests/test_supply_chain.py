@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tests.releases import environment
+from deploy.release import environment
 
 ROOT = Path(settings.BASE_DIR)
 REQUIREMENTS = ROOT / "requirements"
@@ -120,7 +120,7 @@ def test_the_list_of_parts_names_every_part(tmp_path: Path) -> None:
     assert parts["django"]["version"] == locked("site.txt")["django"][0]
 
 
-#: Archives of `python -m tests.releases`, one for each release.
+#: Archives of `python -m deploy.release`, one for each release.
 RELEASES = sorted(Path(__file__).parent.glob("releases/*.tar.xz"))
 
 
@@ -140,7 +140,7 @@ def test_an_installation_is_upgraded_whole(release: Path | None, tmp_path: Path)
     """In place of the next release, an installation of this version is archived and restored."""
     if release is None:
         release = tmp_path / "released.tar.xz"
-        python(tmp_path / "var-of-old", "-m", "tests.releases", str(release))
+        python(tmp_path / "var-of-old", "-m", "deploy.release", str(release))
     left, var = tmp_path / "left", tmp_path / "var"
     shutil.unpack_archive(release, left)
     (made,) = left.glob("ipate-2*.tar")
