@@ -1,15 +1,28 @@
-"""Reading and encoding in the test's process, for tests that do not test the separate process."""
+"""Files to import, read and encoded in the test's process by tests that do not test the separate process."""
 
+import io
+import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from django.conf import settings
 from django.db import connection
 
 from learning.encoders import EncoderError, EncoderProcess
 from learning.formats import isolation
+
+#: Folders of private storage that contain rows.
+FOLDERS = (settings.PRIVATE_DIR / "datasets", settings.PRIVATE_DIR / "imports")
+
+
+@pytest.fixture
+def no_files() -> None:
+    for folder in FOLDERS:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -54,3 +67,11 @@ def commit() -> None:
     """Run what waits for the test's transaction to commit."""
     while connection.run_on_commit:
         connection.run_on_commit.pop(0)[1]()
+
+
+def zipped(files: dict[str, str | bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()

@@ -5,9 +5,7 @@ import gzip
 import hashlib
 import io
 import json
-import shutil
 import struct
-import zipfile
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,7 +13,6 @@ from unittest.mock import Mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.files.base import ContentFile
 from django.core.management import CommandError, call_command
@@ -25,14 +22,13 @@ from scipy.io import savemat
 
 from consent.models import DataHolder, Study
 from tests.factories import holder_create, study_create, user_create
-from tests.reading import commit, read_here  # noqa: F401
+from tests.reading import FOLDERS, commit, no_files, read_here, zipped  # noqa: F401
 from training.engine.records import records_load
 from training.models import Dataset, DatasetImport
 from training.services.imports import Upload, import_begin, import_confirm, import_declare, import_report, import_work
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_here")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_files", "read_here")]
 
-FOLDERS = (settings.PRIVATE_DIR / "datasets", settings.PRIVATE_DIR / "imports")
 TABLE = {
     "kind": "table",
     "columns": [
@@ -76,24 +72,14 @@ def mat(**arrays: Any) -> bytes:
     return buffer.getvalue()
 
 
-def zipped(**members: str) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in members.items():
-            archive.writestr(name.replace("__", "/").replace("_", "."), text)
-    return buffer.getvalue()
-
-
 def photographs() -> bytes:
     """Return two images of other sizes, and the table of their classes and holders."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, kind, size in (("one.jpg", "JPEG", (90, 60)), ("two.tif", "TIFF", (3, 2))):
-            picture = io.BytesIO()
-            Image.new("RGB", size, "red").save(picture, kind)
-            archive.writestr(name, picture.getvalue())
-        archive.writestr("table.csv", "file,class,holder\none.jpg,a,ada\ntwo.tif,b,ben\n")
-    return buffer.getvalue()
+    files: dict[str, str | bytes] = {"table.csv": "file,class,holder\none.jpg,a,ada\ntwo.tif,b,ben\n"}
+    for name, kind, size in (("one.jpg", "JPEG", (90, 60)), ("two.tif", "TIFF", (3, 2))):
+        picture = io.BytesIO()
+        Image.new("RGB", size, "red").save(picture, kind)
+        files[name] = picture.getvalue()
+    return zipped(files)
 
 
 WHOLE: None = None
@@ -104,12 +90,12 @@ UNREADABLE: dict[str, tuple[str, bytes, str]] = {
     "damaged gzip": ("a.csv.gz", gzip.compress((HEADER + GOOD * 2000).encode())[:40], "damaged or cut off"),
     "several members": (
         "a.zip",
-        zipped(a_csv=HEADER, b_csv=HEADER),
+        zipped({"a.csv": HEADER, "b.csv": HEADER}),
         "The archive must contain exactly one file, but contains",
     ),
-    "broken Excel": ("a.xlsx", zipped(xl__workbook_xml=""), "not a valid Excel file"),
+    "broken Excel": ("a.xlsx", zipped({"xl/workbook.xml": ""}), "not a valid Excel file"),
     "old Excel": ("a.xls", b"\xd0\xcf\x11\xe0" + bytes(600), "not a valid Excel file"),
-    "Word": ("a.docx", zipped(word__document_xml=""), "format of the file is Word"),
+    "Word": ("a.docx", zipped({"word/document.xml": ""}), "format of the file is Word"),
     "PNG": ("a.csv", b"\x89PNG\r\n\x1a\n" + bytes(50), "format of the file is PNG"),
     "JPEG": ("photo.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF" + bytes(50), "file is JPEG"),
     "PDF": ("a.pdf", b"%PDF-1.7\n", "format of the file is PDF"),
@@ -215,12 +201,6 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], list[Fault]]] = {
         ],
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_files() -> None:
-    for folder in FOLDERS:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

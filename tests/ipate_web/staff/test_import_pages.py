@@ -3,13 +3,11 @@
 import csv
 import io
 import re
-import shutil
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
@@ -18,15 +16,14 @@ from consent.models import DataHolder, Role, Study
 from consent.services import holders_register, membership_add
 from tests.factories import steward_add, study_create, user_create
 from tests.pages import as_, text
-from tests.reading import commit, read_here  # noqa: F401
+from tests.reading import FOLDERS, commit, no_files, read_here  # noqa: F401
 from tests.snapshots import built_once
 from training.engine.records import records_load
 from training.models import Dataset, DatasetImport
 from training.services.imports import import_work
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_here")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_files", "read_here")]
 
-FOLDERS = (django_settings.PRIVATE_DIR / "datasets", django_settings.PRIVATE_DIR / "imports")
 CSV = "who,age,sex,back\nada,50,f,no\nben,25,m,yes\nada,75,f,yes\n"
 TYPED = {"columns-1-minimum": 0, "columns-1-maximum": 100, "columns-2-values": "f\nm", "classes": "no\nyes"}
 """The steward's declaration of these rows; for private rows, nothing is drafted from values."""
@@ -36,12 +33,6 @@ TYPED = {"columns-1-minimum": 0, "columns-1-maximum": 100, "columns-2-values": "
 @built_once
 def study() -> Study:
     return steward_add(study_create("ward"))
-
-
-@pytest.fixture(autouse=True)
-def _no_files() -> None:
-    for folder in FOLDERS:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from learning.formats.fhir import fhir_facts
 from learning.formats.omop import omop_facts
 from learning.formats.read import format_of
 from learning.formats.rows import Balance
-from tests.learning.formats.test_table import LOINC, concept, ill, zipped
+from tests.learning.formats.test_table import LOINC, concept, ill
+from tests.reading import zipped
 
 FIELD = Path(__file__).parents[2] / "field"
 SERVER = "https://fhir.example.org/r4"
@@ -234,17 +235,16 @@ def test_every_row_of_an_extract_is_used_or_left_out_with_a_reason(name: str) ->
 
 def test_concepts_are_read_from_the_vocabulary(tmp_path: Path) -> None:
     path, balance = tmp_path / "omop.zip", Balance()
-    path.write_bytes(
-        zipped(
-            person__csv="person_id,gender_concept_id,year_of_birth,month_of_birth,day_of_birth\n1.0,0,1960,,5\n",
-            condition_occurrence__csv="person_id,condition_concept_id,condition_start_date,condition_source_concept_id,"
-            "condition_source_value\n1,0,2020-01-01,44,V45\n1,0,2020-01-01,45,V45\n,7,2020-01-01,0,\n",
-            measurement__csv="person_id,measurement_concept_id,measurement_date,value_as_number,operator_concept_id\n"
-            "1,9,2020-01-01,5,4171756\n1,9,2020-01-01,6,4172703\n",
-            concept__csv="concept_id\tvocabulary_id\tconcept_code\n44\tICD9CM\tV45\n45\tICD10CM\tV45\n9\tLocal\tX\n",
-            drug_exposure__csv="person_id\n1\n",
-        )
-    )
+    tables = {
+        "person.csv": "person_id,gender_concept_id,year_of_birth,month_of_birth,day_of_birth\n1.0,0,1960,,5\n",
+        "condition_occurrence.csv": "person_id,condition_concept_id,condition_start_date,condition_source_concept_id"
+        ",condition_source_value\n1,0,2020-01-01,44,V45\n1,0,2020-01-01,45,V45\n,7,2020-01-01,0,\n",
+        "measurement.csv": "person_id,measurement_concept_id,measurement_date,value_as_number,operator_concept_id\n"
+        "1,9,2020-01-01,5,4171756\n1,9,2020-01-01,6,4172703\n",
+        "concept.csv": "concept_id\tvocabulary_id\tconcept_code\n44\tICD9CM\tV45\n45\tICD10CM\tV45\n9\tLocal\tX\n",
+        "drug_exposure.csv": "person_id\n1\n",
+    }
+    path.write_bytes(zipped(tables))
     facts = [(fact.column, fact.value) for fact in omop_facts(path, balance)]
     balance.check()
     assert facts == [

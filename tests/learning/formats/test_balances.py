@@ -38,7 +38,7 @@ from learning.formats.rows import as_numbers
 from tests.learning.formats.test_attribution import at, glucose, patient
 from tests.learning.formats.test_cells import written
 from tests.learning.formats.test_image_files import dicom, picture
-from tests.learning.formats.test_table import zipped
+from tests.reading import zipped
 
 TABLE = TabularSchema((HolderColumn("who"), NumericColumn("dose", 0, 255), LabelColumn("ill")), ("no", "yes"))
 PIXELS = ImageSchema(2, 2, 1, ("no", "yes"))
@@ -88,7 +88,7 @@ def fhir(folder: Path, chance: random.Random, form: str) -> Made:
     chance.shuffle(resources)
     bundle = {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": each} for each in resources]}
     text = json.dumps(bundle) if form == "json" else "\n".join(map(json.dumps, resources))
-    content = zipped(**{"a__ndjson": text}) if form == "zip" else text.encode()
+    content = zipped({"a.ndjson": text}) if form == "zip" else text.encode()
     (folder / f"a.{form}").write_bytes(content)
     return extracted(folder / f"a.{form}", "2345-7 [mg/dL]", Counter(each["resourceType"] for each in resources))
 
@@ -102,12 +102,12 @@ def omop(folder: Path, chance: random.Random, mark: str) -> Made:
             row[place] = chance.choice(["", "x", '"x']) if (place := chance.randrange(5)) else ""
         lines.append(chance.choice([row, row, row, row, row[:3], [*row, "1"], [""]]))
     people = [["person_id", "gender_concept_id"], *([f"p{number}", "8507"] for number in range(6)), ["", "1"]]
-    tables = {"person__csv": people, "measurement__csv": lines, "visit__csv": [["visit_id"], ["1"]]}
+    tables = {"person.csv": people, "measurement.csv": lines, "visit.csv": [["visit_id"], ["1"]]}
     copies = chance.choice([1, 1, 1, 2])
     content = {name: "\n".join([*map(mark.join, rows), ""]) for name, rows in tables.items()}
     if copies == 2:
-        content["more/Measurement__csv"] = content["measurement__csv"]
-    (folder / "a.zip").write_bytes(zipped(**content))
+        content["more/Measurement.csv"] = content["measurement.csv"]
+    (folder / "a.zip").write_bytes(zipped(content))
     return extracted(folder / "a.zip", "7", {"person": 7, "measurement": 12 * copies, "visit.csv": 1})
 
 

@@ -3,7 +3,6 @@
 import gzip
 import io
 import struct
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from learning.formats import (
 )
 from learning.formats.columns import NumericColumn
 from learning.formats.rows import as_numbers
+from tests.reading import zipped
 
 GREY = ImageSchema(4, 4, 1, ("cats", "dogs"))
 COLOUR = ImageSchema(4, 4, 3, ("cats", "dogs"))
@@ -39,9 +39,7 @@ def picture(shape=(4, 4), value=128, kind="PNG", dtype=np.uint8):
 
 def archive(folder, members, name="images.zip"):
     path = folder / name
-    with zipfile.ZipFile(path, "w") as file:
-        for member, content in members.items():
-            file.writestr(member, content)
+    path.write_bytes(zipped(members))
     return path
 
 
@@ -257,18 +255,15 @@ def dicom(pixels: np.ndarray, kind: str = "MONOCHROME2", bits: int = 12, **more:
 
 
 def reading(folder: Path, content: bytes, schema: ImageSchema = SMALL_GREY, report: Report | None = None) -> Rows:
-    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
-        archive.writestr("a/1.dcm", content)
-    return read_file(folder / "a.zip", schema, report=report)
+    return read_file(archive(folder, {"a/1.dcm": content}), schema, report=report)
 
 
 def test_an_image_of_which_table_and_file_name_two_people_belongs_to_neither(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        for place, patient in enumerate(("P-1", " P-2", "", "P-4")):
-            archive.writestr(f"{place}.dcm", dicom(RAMP, PatientID=patient))
-        archive.writestr("table.csv", "file,class,holder\n0.dcm,a,\n1.dcm,a,P-2\n2.dcm,b,P-3\n3.dcm,b,P-5\n")
+    names = ("P-1", " P-2", "", "P-4")
+    files = {f"{place}.dcm": dicom(RAMP, PatientID=patient) for place, patient in enumerate(names)}
+    files["table.csv"] = "file,class,holder\n0.dcm,a,\n1.dcm,a,P-2\n2.dcm,b,P-3\n3.dcm,b,P-5\n"
     report = Report()
-    rows = read_file(tmp_path / "a.zip", SMALL_GREY, report=report)
+    rows = read_file(archive(tmp_path, files), SMALL_GREY, report=report)
     assert rows.holders == ["P-1", "P-2", "P-3"]
     assert not report.count and rows.y is not None and rows.y.tolist() == [0, 0, 1]
     part = report.balance.parts["images"]
@@ -348,13 +343,9 @@ def test_what_is_not_handled_is_refused_by_name(tmp_path: Path, more: dict[str, 
 
 
 def test_every_file_of_an_archive_is_counted(tmp_path: Path) -> None:
-    path, report = tmp_path / "a.zip", Report()
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in ("1.dcm", "2.dcm", "3.dcm"):
-            archive.writestr(name, dicom(RAMP))
-        archive.writestr("readme.txt", "hello")
-        archive.writestr("table.csv", "file,class\n1.dcm,a\n2.dcm,b\n")
-    assert len(read_file(path, SMALL_GREY, report=report)) == 2
+    files, report = dict.fromkeys(("1.dcm", "2.dcm", "3.dcm"), dicom(RAMP)), Report()
+    files |= {"readme.txt": "hello", "table.csv": "file,class\n1.dcm,a\n2.dcm,b\n"}
+    assert len(read_file(archive(tmp_path, files), SMALL_GREY, report=report)) == 2
     counts = report.balance.parts["images"]
     assert (counts.seen, counts.used, counts.refused) == (4, 2, 0)
     reasons = {reason: each.count for reason, each in counts.left_out.items()}
@@ -362,8 +353,6 @@ def test_every_file_of_an_archive_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_table_gives_an_image_to_one_person(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("1.dcm", dicom(RAMP))
-        archive.writestr("table.csv", "file,class,holder\n1.dcm,a,ada\n1.dcm,a,ben\n")
+    files = {"1.dcm": dicom(RAMP), "table.csv": "file,class,holder\n1.dcm,a,ada\n1.dcm,a,ben\n"}
     with pytest.raises(DataError, match=r"names “1\.dcm” twice"):
-        read_file(tmp_path / "a.zip", SMALL_GREY)
+        read_file(archive(tmp_path, files), SMALL_GREY)

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import io
 import json
 import zipfile
 from collections import Counter
@@ -35,6 +34,7 @@ from learning.formats.columns import (
 from learning.formats.files import check_sha256
 from learning.formats.read import preview
 from learning.formats.rows import as_numbers, is_text
+from tests.reading import zipped
 
 FEATURES = NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))
 COLUMNS = HolderColumn("who"), *FEATURES, IgnoredColumn("note"), LabelColumn("ill")
@@ -61,17 +61,15 @@ def test_a_table_becomes_rows(tmp_path):
 
 def test_compressed_files_read_alike(tmp_path):
     plain = _write(tmp_path, TEXT)
-    zipped, gzipped = tmp_path / "people.zip", tmp_path / "people.csv.gz"
+    archive, gzipped = tmp_path / "people.zip", tmp_path / "people.csv.gz"
     gzipped.write_bytes(gzip.compress(plain.read_bytes()))
-    with zipfile.ZipFile(zipped, "w") as archive:
-        archive.writestr("__MACOSX/._people.csv", "junk")
-        archive.writestr("inner/people.csv", TEXT)
-        archive.writestr("inner/readme.txt", "hello")
+    members = {"__MACOSX/._people.csv": "junk", "inner/people.csv": TEXT, "inner/readme.txt": "hello"}
+    archive.write_bytes(zipped(members))
     expected = read_file(plain, SCHEMA)
-    for rows in (read_file(gzipped, SCHEMA), read_file(zipped, SCHEMA, member="people.csv")):
+    for rows in (read_file(gzipped, SCHEMA), read_file(archive, SCHEMA, member="people.csv")):
         assert (rows.x == expected.x).all() and rows.holders == expected.holders
     with pytest.raises(DataError, match=r"exactly one file, but contains: inner/people.csv, inner/readme.txt"):
-        read_file(zipped, SCHEMA)
+        read_file(archive, SCHEMA)
 
 
 def test_a_file_without_header_and_with_comments(tmp_path):
@@ -296,23 +294,15 @@ def ndjson() -> bytes:
     return "\n".join(lines).encode()
 
 
-def zipped(**files: str | bytes) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name.replace("__", "."), content)
-    return buffer.getvalue()
-
-
 MEASURED = "person_id,measurement_concept_id,measurement_date,value_as_number,value_as_concept_id,unit_source_value"
 OMOP = {
-    "person__csv": "person_id,gender_concept_id,year_of_birth,month_of_birth,day_of_birth\n"
+    "person.csv": "person_id,gender_concept_id,year_of_birth,month_of_birth,day_of_birth\n"
     "1,8532,1970,1,1\n2,8507,1980,,\n",
-    "MEASUREMENT__csv": f"{MEASURED}\n1,3004501,2024-01-01,90,0,mg/dL\n1,3004501,2024-03-01,110,0,mg/dL\n"
+    "MEASUREMENT.csv": f"{MEASURED}\n1,3004501,2024-01-01,90,0,mg/dL\n1,3004501,2024-03-01,110,0,mg/dL\n"
     "2,3004501,2024-03-01,5.5,0,mmol/L\n2,1,2024-03-01,,0,\n",
-    "condition_occurrence__csv": "person_id,condition_concept_id,condition_start_date,condition_source_concept_id\n"
+    "condition_occurrence.csv": "person_id,condition_concept_id,condition_start_date,condition_source_concept_id\n"
     "1,316139,2020-01-01,35207792\n2,201826,2020-01-01,0\n",
-    "concept__csv": "concept_id\tconcept_name\tvocabulary_id\tconcept_code\n3004501\tGlucose\tLOINC\t2345-7\n"
+    "concept.csv": "concept_id\tconcept_name\tvocabulary_id\tconcept_code\n3004501\tGlucose\tLOINC\t2345-7\n"
     '201826\tT2D\tSNOMED\t44054006\n35207792\t"Left heart failure\tICD10CM\tI50.1\n',
 }
 
@@ -332,8 +322,8 @@ def read(tmp_path: Path, name: str, content: bytes) -> tuple[dict[str, Any], dic
     return document, dict(zip(rows.holders or [], encoded, strict=True))
 
 
-EXTRACTS = {"a.json": bundle(), "a.ndjson": ndjson(), "a.zip": zipped(Patients__ndjson=ndjson())}
-EXTRACTS["omop.zip"] = zipped(**OMOP)
+EXTRACTS = {"a.json": bundle(), "a.ndjson": ndjson(), "a.zip": zipped({"Patients.ndjson": ndjson()})}
+EXTRACTS["omop.zip"] = zipped(OMOP)
 
 
 @pytest.mark.parametrize("name", EXTRACTS)
