@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from accounting.models import Release
 from consent.models import Role, Study
 from consent.services import membership_add
 from ipate_web.staff.proposals import RunForm, initial_for
@@ -41,6 +42,12 @@ def text(response: Any) -> str:
     html = response if isinstance(response, str) else response.content.decode()
     apart = re.sub(r"<br>|</(?:d[dt]|div|h\d|li|p|t[dh])>", " ", html)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", apart))
+
+
+def downloads(run: Run) -> list[tuple[str, str]]:
+    """Return downloads from a run and who made them, from the release register."""
+    entries = Release.objects.filter(run=run.pk, kind=Release.Kind.DOWNLOAD).order_by("sequence")
+    return [(entry.content["what"], str(entry.recorded_by)) for entry in entries]
 
 
 def person_confirm(client: Client, address: str, sent: dict[str, Any], **more: Any) -> Any:

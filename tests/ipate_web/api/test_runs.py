@@ -23,6 +23,7 @@ from learning.formats import schema_from_json
 from learning.formats.schema import example_rows
 from tests.factories import HARM, study_create, study_open, user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
+from tests.pages import downloads
 from tests.training.runs import run_approve, run_draft, run_planned, teachers_chosen
 from training.models import Batch, Dataset, Query, Run, StudentModel
 from training.services.drawings import head_counts_draw
@@ -217,12 +218,6 @@ def test_labels_as_json_and_as_a_table(run: Run, client: Client, django_assert_m
         head, *lines = response.content.decode().splitlines()
         assert head == "row,label"
         assert [int(line.split(",")[0]) for line in lines] == sorted(released)
-
-
-def downloads(run: Run) -> list[tuple[str, str]]:
-    """Return downloads from a run and who made them, from the release register."""
-    entries = Release.objects.filter(run=run.pk, kind=Release.Kind.DOWNLOAD).order_by("sequence")
-    return [(entry.content["what"], entry.recorded_by.username) for entry in entries]
 
 
 def test_download_of_labels_is_in_the_register(study: Study, client: Client) -> None:

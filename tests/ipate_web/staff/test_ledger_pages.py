@@ -17,7 +17,7 @@ from consent.permissions import PUBLIC_CHAINS
 from consent.services.holders import circumstance_record
 from ipate_web.staff import ledger
 from tests import factories
-from tests.pages import as_, roles_fill, text
+from tests.pages import as_, downloads, roles_fill, text
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
@@ -99,11 +99,6 @@ def test_a_report_has_charges_and_digests_of_one_run(run: Run) -> None:
     assert "This run has not released anything yet" in as_("auditor").get(waiting).text
 
 
-def downloads(study: Study) -> list[tuple[str, str]]:
-    found = Release.objects.filter(study=study, kind="download").order_by("sequence").select_related("recorded_by")
-    return [(str(release.recorded_by), release.content["what"]) for release in found]
-
-
 def test_looks_at_labels_and_downloads_of_models_are_in_the_register(run: Run) -> None:
     researcher, operator = as_("researcher"), as_("olga")
     researcher.get(url("run_labels", run.study, run.pk))
@@ -111,7 +106,7 @@ def test_looks_at_labels_and_downloads_of_models_are_in_the_register(run: Run) -
     for _ in range(2):
         researcher.get(url("run_student_model", run.study, run.pk, 1))
     people = ("researcher", "olga", "researcher", "researcher")
-    assert downloads(run.study) == list(zip(people, ("labels", "labels", "model", "model"), strict=True))
+    assert downloads(run) == list(zip(("labels", "labels", "model", "model"), people, strict=True))
     taken = Release.objects.get(study=run.study, sequence=8)
     assert (taken.content["digest"], taken.charge, taken.run) == (run.student.digest, 0, run.pk)
     assert "download: model" in as_("auditor").get(url("ledger", run.study)).text
@@ -124,10 +119,10 @@ def test_viewing_labels_on_pages_and_in_files_is_recorded_once(run: Run) -> None
         client.get(url("run_labels", run.study, run.pk, **query))
     for kind in ("csv", "npz"):
         assert client.get(url("run_labels_file", run.study, run.pk, kind)).status_code == 200
-    assert downloads(run.study) == [("researcher", "labels")], "for any page at which people begin"
+    assert downloads(run) == [("labels", "researcher")], "for any page at which people begin"
     Run.objects.filter(pk=run.pk).update(position=13)
     client.get(url("run_labels", run.study, run.pk))
-    assert len(downloads(run.study)) == 2, "more was available"
+    assert len(downloads(run)) == 2, "more was available"
 
 
 def test_refused_readers_and_head_requests_are_not_recorded_as_downloads(run: Run) -> None:
@@ -137,7 +132,7 @@ def test_refused_readers_and_head_requests_are_not_recorded_as_downloads(run: Ru
         assert (answer.status_code, answer.content) == (200, b"")
         assert as_("auditor").get(address).status_code == 403
         assert as_("researcher").post(address).status_code == 405
-    assert downloads(run.study) == []
+    assert downloads(run) == []
 
 
 def test_a_chain_is_found_whole_or_broken(run: Run, forged: Any) -> None:

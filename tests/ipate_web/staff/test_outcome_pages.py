@@ -20,7 +20,7 @@ from consent.services import membership_add
 from learning.mechanisms.counts.tables import CountTable
 from learning.mechanisms.synthesis.rounds import SyntheticRows
 from tests import factories
-from tests.pages import as_, study_with_roles, url
+from tests.pages import as_, downloads, study_with_roles, url
 from tests.snapshots import built_once
 from tests.training.asking import CLEAR_RUN, COUNTS_RUN, STEPS_RUN, SYNTHESIS_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_like, run_start, study_with_table
@@ -290,10 +290,6 @@ def run() -> Run:
     return run_ask(run_like(study_with_table(), COUNTS_RUN))
 
 
-def downloads(run: Run) -> list[dict[str, str]]:
-    return list(Release.objects.filter(run=run.pk, kind=Release.Kind.DOWNLOAD).values_list("content", flat=True))
-
-
 def test_the_file_matches_the_register_and_downloads_are_recorded(run: Run) -> None:
     rosa, committee = browser(run, Role.RESEARCHER), browser(run, Role.COMMITTEE)
     seen = rosa.get(url("run", run)).text
@@ -306,7 +302,8 @@ def test_the_file_matches_the_register_and_downloads_are_recorded(run: Run) -> N
     assert file.headers["Content-Type"] == "text/csv; charset=utf-8"
     assert hashlib.sha256(file.content).hexdigest() == run.result.digest
     rosa.get(url("run_result_file", run))
-    assert downloads(run) == [{"what": "table", "digest": run.result.digest}]
+    assert downloads(run) == [("table", "researcher")]
+    assert Release.objects.get(run=run.pk, kind="download").content["digest"] == run.result.digest
     api = rosa.get(f"{reverse('api:run-table', args=[run.pk])}?format=csv")
     assert api.content == file.content and len(downloads(run)) == 1
 
