@@ -16,12 +16,13 @@ from django.conf import settings
 from django.core.cache import caches
 from django.core.management.commands import flush
 from django.db import connection
-from django.utils import translation
+from django.utils import timezone, translation
 from hypothesis import settings as hypothesis_settings
 
 from common.append_only import triggers_remove
 from ipate_web.backups import STORAGES
 from ipate_web.catalogues import catalogues_compile
+from tests.clock import Clock
 from tests.databases import MigratedFile, MigratedTemplate, commits_without_waiting, migrated, rows_deleted
 from tests.draws import repeatable_draws
 
@@ -182,6 +183,14 @@ def _every_test_has_a_journal_of_its_own() -> Iterator[None]:
     """Use a separate journal: studies of different tests have the same ids, and it outlives a test's database."""
     yield
     shutil.rmtree(settings.JOURNAL_DIR, ignore_errors=True)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Let only the test advance the time."""
+    clock = Clock()
+    monkeypatch.setattr(timezone, "now", clock.now)
+    return clock
 
 
 @pytest.fixture

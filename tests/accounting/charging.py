@@ -1,5 +1,7 @@
-"""Charges as a run makes them, without a run."""
+"""Charges as a run makes them, without a run, and caps of accounts by their definition."""
 
+import math
+from functools import cache
 from uuid import uuid4
 
 import numpy as np
@@ -42,3 +44,15 @@ def share_charge(study: Study, share: float, part: float = 1.0) -> dict[str, flo
         share_settle(study=study, subject=subject, used=share)
     names = dict(study.holders.values_list("pk", "pseudonym"))
     return {names[pk]: charge for pk, charge in zip(snapshot.holders.tolist(), charges.tolist(), strict=True)}
+
+
+@cache
+def cap(epsilon: float, delta: float) -> float:
+    """Return the μ² at which δ(ε) of a Gaussian account is ``delta``: Dong, Roth and Su 2022, Corollary 2.13."""
+    from scipy.optimize import brentq  # here, because every process that collects a test of charges would load it
+    from scipy.stats import norm
+
+    def excess(mu: float) -> float:
+        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
+
+    return brentq(excess, 1e-3, 20, xtol=1e-13) ** 2

@@ -7,7 +7,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 from django.db import transaction
-from django.utils import timezone, translation
+from django.utils import translation
 
 from accounting.accounts import balances
 from accounting.caps import caps_of
@@ -123,13 +123,6 @@ class History:
         for promise, amount in zip(promises_of(snapshot), spent.tolist(), strict=True):
             most[promise] = max(amount, most.get(promise, 0.0))
         return most
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(timezone, "now", clock.now)
-    return clock
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (1, 2))])

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +21,6 @@ from django.db import transaction
 from django.utils import timezone
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq
 from scipy.stats import norm
 
 from accounting.accounts import balances
@@ -36,6 +34,7 @@ from consent import selectors, services
 from consent.models import DataHolder, Level, Study
 from learning.mechanisms.protocol import PlanError
 from tests import factories
+from tests.accounting.charging import cap
 from tests.accounting.forced import Crash
 from tests.clock import Clock
 from tests.training.runs import TABLE, head_counts_state, run_approve, run_draft, table_rows
@@ -61,16 +60,6 @@ DELTA = 1e-4
 #: A failing example is reported as found, because shrinking it would take minutes.
 PHASES = (Phase.generate,)
 EPSILONS = [(1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (1.5, 2.0, 4.0), (0.9, 2.5, 2.6)]
-
-
-@cache
-def cap(epsilon: float) -> float:
-    """Return the μ² at which δ(ε) is DELTA: Dong, Roth and Su 2022, Corollary 2.13."""
-
-    def excess(mu: float) -> float:
-        return norm.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2) - DELTA
-
-    return brentq(excess, 1e-3, 20, xtol=1e-13) ** 2
 
 
 def cost(aggregator: dict[str, Any], moved: float, queries: int, labels: int) -> float:
@@ -251,7 +240,7 @@ class Site:
             return
         limit = list(shares(self.study).values())[-1].limit
         for holder in snapshot.holders.tolist():
-            promised = limit * cap(self.books.promise(holder, self.clock.moment))
+            promised = limit * cap(self.books.promise(holder, self.clock.moment), DELTA)
             if self.books.spent.get(holder, 0.0) + 1 / sigma**2 <= promised:
                 self.books.charge(holder, 1 / sigma**2, promised)
         self.books.seen["counted"] += 1
@@ -332,7 +321,7 @@ class Site:
         groups = run.plan["groups"]
         self.books.polls[run.pk] = Poll(
             moved={holder: count * groups[group_of[holder]]["weight"] for holder, count in members.items()},
-            limits={holder: limit * cap(self.books.promise(holder, run.spending_began_at)) for holder in members},
+            limits={who: limit * cap(self.books.promise(who, run.spending_began_at), DELTA) for who in members},
         )
 
     def _released(self, run: Run, batch: Batch) -> None:
@@ -344,7 +333,7 @@ class Site:
             if content["charges"][group_of[holder]]:
                 due = cost(run.plan["aggregator"], moved, batch.size, batch.labels)
                 # The cost of head counts has a separate share.
-                limit = poll.limits[holder] + 0.01 * self.books.seen["counted"] * cap(4.0)
+                limit = poll.limits[holder] + 0.01 * self.books.seen["counted"] * cap(4.0, DELTA)
                 self.books.charge(holder, due, limit)
             else:
                 self.books.seen["spared"] += 1

@@ -7,7 +7,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 
 from consent import selectors
 from consent.models import Circumstance, ConsentEvent, DataHolder, Study
@@ -16,17 +15,9 @@ from consent.services import membership_add
 from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create
 from tests import factories
-from tests.clock import Clock
 from tests.pages import as_
 
 Decide = Callable[[DataHolder, str], ConsentEvent]
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(timezone, "now", clock.now)
-    return clock
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from consent.services.consent_forms import OBJECTION_DAYS
 from consent.services.holders import circumstance_record
 from consent.services.replays import Lost, acts_apply
 from tests import factories
+from tests.accounting.charging import cap
 from tests.clock import Clock
 from tests.factories import user_create
 
@@ -120,17 +121,6 @@ class Naive:
         if (until is not None and until <= at) or self.has_ended(holder, decided_at, at):
             return None
         return level, min([agreed, *(each[level] for date, each in self.policies if decided_at < date <= at)])
-
-
-def cap(epsilon: float, delta: float) -> float:
-    """Return the μ² at which δ(ε) of a Gaussian account is ``delta``: Dong, Roth and Su 2022, Corollary 2.13."""
-    from scipy.optimize import brentq  # here, because every process that collects this file would load it
-    from scipy.stats import norm
-
-    def excess(mu: float) -> float:
-        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
-
-    return brentq(excess, 1e-3, 20, xtol=1e-13) ** 2
 
 
 class History:
