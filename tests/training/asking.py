@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from accounting.accounts import charges_of
 from accounting.models import Release
 from accounting.verification import study_faults
@@ -43,16 +41,6 @@ COUNTS_RUN: dict[str, Any] = {
 }
 #: A run that draws synthetic rows, in three rounds.
 SYNTHESIS_RUN = COUNTS_RUN | {"method": Run.Method.SYNTHESIS, "choices": {"rows": 200, "bins": 8}}
-
-
-class NoNoise:
-    """Noise of 0, so that releases equal the exact sums."""
-
-    def normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
-        return np.zeros(shape)
-
-    def rounded_normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
-        return np.zeros(shape, np.int64)
 
 
 def asking_of(run: Run) -> Asking:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from learning.mechanisms.pate.ballots import TeachersQuestion
-from tests.training.asking import NoNoise
+from tests.draws import NoNoise
 from training.engine import questions
 
 

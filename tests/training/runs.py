@@ -146,11 +146,8 @@ def rehearsal_with_table(slug: str = "rehearsal", *, holders: int = 30, points: 
     """Return a rehearsal study on ``TABLE``, in which no one is asked and each owner has one record."""
     study = study_create(slug, delta=1e-4, rehearsal=True)
     owners = [f"p-{place:03}" for place in range(holders)]
-    for kind, rows in (
-        ("private", table_rows(holders, owners)),
-        ("public", table_rows(points)),
-        ("test", table_rows(21)),
-    ):
+    parts = {"private": table_rows(holders, owners), "public": table_rows(points), "test": table_rows(21)}
+    for kind, rows in parts.items():
         dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=TABLE)
     return study
 

@@ -18,7 +18,7 @@ from accounting.verification import Check
 from common.artifacts import arrays_load, arrays_save
 from consent.selectors import consent_snapshot
 from tests.snapshots import built_once
-from tests.training.asking import NoNoise, assert_whole
+from tests.training.asking import assert_whole
 from tests.training.people import everybody, withdraw
 from tests.training.recipes import FORGERIES, RECIPES, charged, finish, released
 from tests.training.runs import CHUNKS, rehearsal_with_table, run_draft
@@ -136,9 +136,8 @@ def test_each_batch_of_each_rehearsal_has_noise_of_its_own() -> None:
 
 
 @each_engine()
-def test_withdrawing_before_a_release_equals_never_taking_part(name, monkeypatch) -> None:
+def test_withdrawing_before_a_release_equals_never_taking_part(name, exact, monkeypatch) -> None:
     """Without noise and with the same random draws, a run without the person has the same releases and charges."""
-    monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     monkeypatch.setattr(pate_teachers, "token_bytes", lambda size: b"k" * size)
     recipe = RECIPES[name]
     study = recipe.study()

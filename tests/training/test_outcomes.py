@@ -22,10 +22,11 @@ from consent.models import DataHolder, Study
 from consent.promises.uses import results_of, usage_of
 from learning.formats import Rows, read_file, schema_from_json, schema_to_json
 from learning.outcomes import OUTCOME_LABELS
+from tests.draws import NoNoise
 from tests.factories import study_open, user_create
 from tests.pages import as_, run_text, text, url
 from tests.snapshots import built_once
-from tests.training.asking import ASKING_RUN, COUNTS_RUN, NoNoise, assert_whole
+from tests.training.asking import ASKING_RUN, COUNTS_RUN, assert_whole
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_fill
 from training.comparison import forecast_outcomes
 from training.engine import questions

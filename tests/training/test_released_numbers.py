@@ -27,12 +27,12 @@ from learning.mechanisms.neighbours import released_counts
 from learning.mechanisms.neighbours.released_counts import CountsRelease
 from learning.mechanisms.sampled_steps.rates import FINENESS
 from learning.mechanisms.steps.linear import CLIP_STEPS
+from tests.draws import NoNoise
 from tests.factories import study_open, user_create
 from tests.training.asking import (
     ASKING_RUN,
     SAMPLED_RUN,
     STEPS_RUN,
-    NoNoise,
     asking_of,
     assert_whole,
     attempt,
@@ -44,11 +44,10 @@ from tests.training.people import decide, everybody, small_study, withdraw
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
-    consents_give,
-    head_counts_state,
     run_finish,
     run_start,
     run_teach,
+    study_fill,
     study_with_table,
     table_rows,
 )
@@ -173,9 +172,8 @@ def test_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.Monk
 
 
 @pytest.fixture
-def full(monkeypatch: pytest.MonkeyPatch) -> DataHolder:
+def full(exact: None) -> DataHolder:
     """Return a study without noise in which one person spent more at LOW than their new level HIGH allows."""
-    monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     study = small_study()
     run = ask(study, batch_size=12, share=0.6, choices={"sigma": 5.0, "radius_share": 1.0})
     run_cancel(run=run, acting_user=user_create("olga"))
@@ -214,9 +212,8 @@ def test_people_without_budget_are_left_out_of_counts_and_sums(full: DataHolder)
     assert not arrays_load(run.batches.get().released)["sums"].any()
 
 
-def test_charges_during_a_batch_reduce_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_charges_during_a_batch_reduce_its_budget(exact: None) -> None:
     """Each account allows two votes, or one vote and a drawing of head counts, so one vote is counted and charged."""
-    monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     study = small_study(levels="H")
     limit = 0.5 * float(caps_of(1.0, study.delta))
     sigma = float(np.sqrt(2 / (0.999 * limit)))
@@ -278,11 +275,8 @@ def study_with(mine: int, *, later: int = 0, slug: str = "many") -> Study:
     if later:
         assert rows.y is not None and more.y is not None
         rows = Rows(np.concatenate([rows.x, 1 - more.x]), np.concatenate([rows.y, more.y]), [*owners, *[ME] * later])
-    for kind, part in (("private", rows), ("public", wide_rows(POINTS)), ("test", wide_rows(21))):
-        dataset_import(study=study, name=kind, kind=kind, rows=part, schema=WIDE)
-    consents_give(study, "HAL")
-    head_counts_state(study)
-    return study
+    parts = {"private": rows, "public": wide_rows(POINTS), "test": wide_rows(21)}
+    return study_fill(study, parts, schema=WIDE, levels="HAL")
 
 
 @contextmanager
@@ -315,10 +309,9 @@ def test_one_persons_records_need_no_memory_beyond_themselves(method: str, setti
 
 
 @pytest.mark.parametrize("method", ["neighbours", pytest.param("individual steps", marks=pytest.mark.exhaustive)])
-def test_records_beyond_the_public_number_change_nothing(method, settings, monkeypatch) -> None:
+def test_records_beyond_the_public_number_change_nothing(method, settings, exact) -> None:
     """Everybody is asked and charged as if a person's 40 records above the limit did not exist."""
     settings.MOST_RECORDS = 10
-    monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     reports = []
     for later in (0, 40):
         study = study_with(8, later=later, slug=f"later-{later}")

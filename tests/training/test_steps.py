@@ -16,7 +16,8 @@ from consent.selectors import consent_snapshot
 from learning.mechanisms.protocol import PlanError
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from learning.representations import Interactions
-from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, NoNoise, assert_whole, attempt, charged, commit
+from tests.draws import NoNoise
+from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, assert_whole, attempt, charged, commit
 from tests.training.people import decide, everybody, small_study, withdraw
 from tests.training.runs import (
     head_counts_state,
@@ -112,7 +113,7 @@ def test_a_chunk_sums_clipped_gradients_and_charges_their_norms(exact: None) -> 
         heard(run, batch, everybody(study))
 
 
-def test_noise_is_added_to_every_number_of_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_is_added_to_every_number_of_every_step(exact: None, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[float, tuple[int, ...]]] = []
 
     class Counting(NoNoise):
@@ -120,7 +121,6 @@ def test_noise_is_added_to_every_number_of_every_step(monkeypatch: pytest.Monkey
             drawn.append((scale, shape))
             return np.full(shape, 1000 * len(drawn), np.int64)
 
-    monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     plain = sums(commit(begun(small_study(), choices={"sigma": 3.0})), 0)
     monkeypatch.setattr(questions, "noise_of", lambda run: Counting())
     noisy = sums(commit(begun(small_study(slug="noisy"), choices={"sigma": 3.0})), 0)

@@ -27,10 +27,11 @@ from learning.formats import DataError, Rows
 from learning.published import published_load
 from learning.students import labelled, student_create
 from learning.students import student_learn as students_learn
+from tests.draws import NoNoise
 from tests.factories import policy_approve, study_open, user_create
 from tests.pages import as_, run_text, text, url
 from tests.snapshots import built_once
-from tests.training.asking import ASKING_RUN, EVERYBODY, STEPS_RUN, NoNoise
+from tests.training.asking import ASKING_RUN, EVERYBODY, STEPS_RUN
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,

@@ -14,7 +14,7 @@ from learning.mechanisms.counts import table_plan
 from learning.mechanisms.counts.table_plan import Counts, column_names, columns_of
 from learning.mechanisms.counts.tables import PERSON, QUANTILES, CountsQuestion, CountTable, mean, quantiles, summaries
 from learning.mechanisms.protocol import People, PlannedLevel, Records
-from tests.training.asking import NoNoise
+from tests.draws import NoNoise
 
 SCHEMA = TabularSchema(
     (

@@ -16,7 +16,7 @@ from learning.mechanisms.protocol import People, PlannedLevel, Records
 from learning.mechanisms.synthesis import rounds
 from learning.mechanisms.synthesis.model import fitted, grouped, in_groups, pairs_of, shrunk, strength, strongest_tree
 from learning.mechanisms.synthesis.rounds import ROUNDS, Description, Marginals, SyntheticRows, rows_draw, uniform_rows
-from tests.training.asking import NoNoise
+from tests.draws import NoNoise
 
 SCHEMA = TabularSchema(
     (

@@ -16,16 +16,6 @@ HUB = Ed25519PrivateKey.from_private_bytes(bytes([200]) * 32)
 Mode = Literal["together", "separate"]
 
 
-class NoNoise(SimulationNoise):
-    """Noise of 0, so that totals are the exact sums."""
-
-    def normal(self, scale: float, shape: Any) -> np.ndarray:
-        return np.zeros(shape)
-
-    def rounded_normal(self, scale: float, shape: Any) -> np.ndarray:
-        return np.zeros(shape, np.int64)
-
-
 @dataclass
 class MemoryLedger:
     """An in-memory `learning.sites.protocol.Ledger`."""

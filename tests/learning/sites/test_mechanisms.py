@@ -16,10 +16,11 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, Question
 from learning.sites.documents import QuestionDocument, Refused
 from learning.sites.lattice import IncludedNoise
 from learning.sites.protocol import question_for, total_spread
+from tests.draws import NoNoise
 from tests.learning.mechanisms import test_counts, test_questions
 from tests.learning.mechanisms import test_synthesis as synthesis
 from tests.learning.mechanisms.pate import test_ballots as test_teachers
-from tests.learning.sites.alliances import Joint, Mode, NoNoise
+from tests.learning.sites.alliances import Joint, Mode
 
 DRAWS = Draws(SimulationNoise(1), 1)
 

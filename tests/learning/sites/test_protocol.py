@@ -22,7 +22,8 @@ from learning.sites.documents import (
     sign,
 )
 from learning.sites.protocol import SiteAnswer, answer, endorse, lattice_of, roster_of, total, total_spread
-from tests.learning.sites.alliances import HUB, Joint, Mode, NoNoise
+from tests.draws import NoNoise
+from tests.learning.sites.alliances import HUB, Joint, Mode
 
 SUMS = [np.arange(6).reshape(2, 3) * factor for factor in (1, -5, 70)]
 

@@ -30,10 +30,11 @@ from consent.services import consent_withdraw
 from learning.formats import Rows
 from learning.mechanisms.protocol import PlanError
 from learning.sites.documents import Refused, Withdrawal, sign
+from tests.draws import NoNoise
 from tests.factories import committee_fill, form_publish, policy_approve, study_create, user_create
 from tests.restored import backup_of, restore
 from tests.snapshots import built_once
-from tests.training.asking import ASKING_RUN, NoNoise
+from tests.training.asking import ASKING_RUN
 from tests.training.runs import TABLE, consents_give, head_counts_state, run_approve, run_start
 from tests.training.sites.alliances import POINTS, Installations, InThisProcess, advance, finish, olga
 from training import tasks
