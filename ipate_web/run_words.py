@@ -94,7 +94,7 @@ def measures(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
 
 def _prevalence(evaluation: Mapping[str, Any]) -> float | None:
     """Return the mean share of the classes whose precision-recall curves are averaged; the area expected by chance."""
-    points = [each["points"] for each in evaluation.get("classes", [])]
+    points: list[int] = [each["points"] for each in evaluation.get("classes", [])]
     judged = [number for number in (points[1:] if len(points) == 2 else points) if 0 < number < sum(points)]
     return sum(judged) / len(judged) / sum(points) if judged else None
 
