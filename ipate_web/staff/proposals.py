@@ -120,7 +120,7 @@ class RunForm(StudyForm):
         self.fields["labelled_dataset"].queryset = labelled  # type: ignore[attr-defined]
         self.fields["labelled_dataset"].help_text = gettext_lazy(
             "The student also learns from the labels of these rows, which come from people who need no privacy or "
-            "from open data. Runs do not ask about them."
+            "from open data. Runs do not query these rows."
         )
         for name, label in _DATASETS.items():
             self.fields[name].label = label

@@ -98,7 +98,7 @@ def run_check(run: Run) -> RunMethod:
     elif (run.public_dataset_id and learns) or (method is not None and not method.needs_public_points):
         run.student_learner, run.student_parameters = "", {}
     else:
-        wrong("public_dataset", _("Choose the public points that this method asks about or learns from."))
+        wrong("public_dataset", _("Choose the public points that this method queries or learns from."))
     if of_texts and learns and run.method != Run.Method.SGD:
         wrong("method", _("Learning from texts requires gradient steps or an encoder. Choose one of them."))
     if run.seed is not None and not run.rehearsal:
@@ -172,7 +172,7 @@ def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
     elif not run.public_dataset_id or (run.method in METHODS and method_of(run).outcome != MethodOutcome.MODEL):
         wrong(field, _("Leave this empty, because without public points no student learns from labelled rows."))
     elif labelled.pk == run.public_dataset_id:
-        wrong(field, _("These are the points that the run asks about. Choose other labelled rows."))
+        wrong(field, _("These are the points that the run queries. Choose other labelled rows."))
     elif labelled.kind == Dataset.Kind.PUBLIC and not labelled.seen_classes:
         wrong(field, _("This dataset has no class labels. Import it with its labels, or choose another one."))
 

@@ -384,13 +384,13 @@ def _chosen(single: RoundForecast, enough: bool) -> Sentence:
     """Return the reason for choosing one round or two."""
     if enough:
         text = gettext_noop(
-            "The plan chose one round: if all points are asked about in one round, the correct class is expected to "
-            "get the most votes for %(clear)d of 100 points."
+            "The plan chose one round: if all points are queried in one round, the correct class is expected to get "
+            "the most votes for %(clear)d of 100 points."
         )
     else:
         text = gettext_noop(
-            "The plan chose two rounds: if all points were asked about in one round, the correct class would be "
-            "expected to get the most votes for no more than %(clear)d of 100 points."
+            "The plan chose two rounds: if all points were queried in one round, the correct class would be expected "
+            "to get the most votes for no more than %(clear)d of 100 points."
         )
     return Sentence(text, clear=round(100 * single.clear))
 
