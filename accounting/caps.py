@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from accounting.privacy import SMALLEST_DELTA, available_delta, gdp_epsilon, promise_caps
 from common.noise import JOINT_NORMAL_DISTANCE
 
-#: More noisy numbers than a study can ever draw: drawing a million takes 0.08 s on one core, so this many would take
-#: 2,500 years. δ is reduced by the sampler's distance for each of them (condition 10 in docs/gaussian-accounts.md).
+#: Upper bound on the noisy numbers that a study can ever draw. Drawing a million takes 0.08 s on one core, so this many
+#: would take 2,500 years. δ is reduced by the sampler's distance for each of them (condition 10 in
+#: docs/gaussian-accounts.md).
 DRAWS = 10**18
 
 #: Maximum number of runs with a slack (a δ′ in addition to μ²) per study, and the ratio of the study's δ to each slack.

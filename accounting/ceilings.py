@@ -273,7 +273,7 @@ class _Reserved:
 
 
 def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
-    """Return account ids with their holders, for people of a study whose total may exceed ``ceiling``.
+    """Return account ids with their holders, for those of a study's people whose total may exceed ``ceiling``.
 
     The total consists of a person's charges in all studies and of the amounts reserved by open shares. Charges in a
     study that is locked after a restore are unknown, so they are included only once it is settled.

@@ -81,7 +81,7 @@ def journal_settle(study: Study) -> None:
 
 
 def _share_of_gap(study: Study, share: float | None) -> float:
-    """Settle all shares reserved at the backup as spent; return the additional share that may have been spent."""
+    """Settle all shares reserved before the backup as spent; return the additional share that may have been spent."""
     if share is None:
         known = committed_share(study)
         share = max(0.0, journal_read(study.pk)["facts"].get("share", known) - known)

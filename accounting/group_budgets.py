@@ -31,7 +31,7 @@ def head_counts(study: Study) -> list[HeadCount]:
 
 @dataclass(frozen=True)
 class HeadCountTotal:
-    """Approximate number of participants from the head counts; ``sigma`` is the noise of the sum, 0 if it is public."""
+    """Approximate number of participants from head counts; ``sigma`` is its standard deviation, 0 if it is public."""
 
     count: int
     sigma: float
@@ -154,7 +154,7 @@ class GroupBudget:
 
 @dataclass(frozen=True)
 class _Group:
-    """Promise of a level, with every ε that it could have under policies up to ``last`` or after later reductions."""
+    """Promise of a level to people who consented under policies up to ``last``, with its ε under every policy."""
 
     level: str
     last: int
@@ -163,7 +163,7 @@ class _Group:
     dates: tuple[datetime, ...]
 
     def policies_between(self, since: datetime, until: datetime) -> tuple[int, int]:
-        """Return the range of the positions of policies in force at some time in an interval."""
+        """Return the first and last position (exclusive) of the policies in force at any time in an interval."""
         return max(0, bisect_right(self.dates, since) - 1), bisect_right(self.dates, until)
 
     def possible(self, first: int, end: int) -> set[float]:
@@ -331,7 +331,7 @@ class _Tally:
             charge: the most that the batch could have charged anyone.
             charges: the largest charge to each group of the run's plan, from the register.
             before: the sum of the charges of the run's earlier batches to each group.
-            since: when the run was approved, because some methods use the promises at that time.
+            since: when the run was approved. Some methods base charges on the promises at that time.
             at: when the batch was released.
         """
         places = self._places(run, *self.group.policies_between(since, at))

@@ -18,7 +18,7 @@ ROUNDING = 1e-9
 
 
 class LimitExceeded(Exception):
-    """Raised if a charge would exceed an account's limit, or a slack the study's limit."""
+    """Raised if a charge would exceed an account's limit, or if slacks would exceed the study's limit."""
 
 
 @transaction.atomic(savepoint=False)

@@ -1,4 +1,4 @@
-"""Shares: the parts of every holder's cap that runs may use. They are public, and at most 1 in total.
+"""Shares: the parts of every holder's cap that runs may use. They are public and add up to at most 1.
 
 A holder's limit in a run is (public cumulative share) · μ_i². It applies to the holder's whole account, so unused parts
 of earlier shares can be used later.

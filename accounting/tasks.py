@@ -24,8 +24,9 @@ AGE = timedelta(days=1)
 def files_sweep(study: Study, age: timedelta = AGE) -> int:
     """Delete unreferenced files of a study's accounts that are older than ``age``; return their number.
 
-    Such files are written only under the study's lock, so none of them can be waiting for its commit. While a study is
-    locked after a restore, nothing is deleted, because the files may contain charges that its database lacks.
+    Files are written only under the study's lock, which this function holds, so no file is waiting for its commit.
+    While a study is locked after a restore, nothing is deleted, because the files may contain charges that its database
+    lacks.
     """
     study = study_lock(study.pk)
     if missing_rows(study):

@@ -302,7 +302,7 @@ def pending_settle(study_id: int | None) -> None:
         _by_label()[chain].chain(study_id).filter(sequence=sequence, hash=hash).exists()
         for chain, (sequence, hash) in ends.items()
     )
-    # For a restored database this is unknown. Keep the row, because an extra row is the safe choice.
+    # In a restored database this cannot be determined, so assume the worse case, in which the rows were committed.
     chains = installation_chains() if study_id is None else chained_models()
     if is_there or any(model.rows_missing(study_id) for model in chains):
         pending_confirm(study_id)

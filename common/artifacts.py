@@ -111,7 +111,7 @@ def _save(storage: Storage, name: str, file: File) -> None:
     """Store a file under exactly ``name``, replacing an earlier one."""
     storage.delete(name)
     stored = storage.save(name, file)
-    if stored != name:  # another process has used this name, but the caller records it as the name of this content
+    if stored != name:  # another process took the name first, but the caller expects its own content under it
         storage.delete(stored)
         raise OSError(f"{name} is being written by another process; try again.")
 

@@ -51,7 +51,7 @@ _VERSION, _BENEATH = 1, 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_FOLDER = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _READ, _ALL, _MOVE, _CUT = _EXECUTE | _READ_FILE | _READ_FOLDER, (1 << 13) - 1, 1 << 13, 1 << 14
 _ROOT = Path(__file__).parents[1]
-#: Folders of programs and libraries, and files about the machine that these read.
+#: Folders of programs and libraries, and files with facts about the machine that programs read.
 _PROGRAMS = ("/usr", "/lib", "/lib64", "/bin", "/proc/self", "/proc/cpuinfo", "/proc/meminfo")
 _ENVIRONMENT = {
     "PATH": os.defpath,

@@ -161,9 +161,9 @@ def _newton(step: Callable[[FloatArray], FloatArray], start: FloatArray) -> Floa
 def _log_delta(mu: FloatArray, epsilon: FloatArray) -> FloatArray:
     """Return ln δ, −∞ where μ is 0.
 
-    With x = ε/μ − μ/2, y = x + μ and the Mills ratio R(z) = Φ(−z)/φ(z), φ(x) = e^ε·φ(y), so that δ = φ(x)·(R(x) −
-    R(y)), and R(x) − R(y) is the integral of −R′(z) = 1 − z·R(z) from x to y. Where x < 0, R(x) may overflow, but δ =
-    Φ(−x) − φ(x)·R(y) is accurate.
+    Let x = ε/μ − μ/2 and y = x + μ, and let R(z) = Φ(−z)/φ(z) be the Mills ratio. Since φ(x) = e^ε·φ(y), we get δ =
+    φ(x)·(R(x) − R(y)), where R(x) − R(y) is the integral of −R′(z) = 1 − z·R(z) from x to y. Where x < 0, R(x) may
+    overflow, but δ = Φ(−x) − φ(x)·R(y) is accurate.
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2

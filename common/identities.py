@@ -114,7 +114,7 @@ def is_inexact(value: object) -> bool:
 
 
 def former_spellings(name: str) -> list[str]:
-    """Return a canonical pseudonym, and its possible spellings in rows that are older than the canonical spelling."""
+    """Return a canonical pseudonym, and its possible spellings in rows stored before spellings became canonical."""
     spelled = [name, unicodedata.normalize("NFD", name)]
     return list(dict.fromkeys([*spelled, f"{name}.0"] if name.isdecimal() else spelled))
 

@@ -74,7 +74,7 @@ def json_digest(value: Any) -> str:
 
 
 def _numbers_alike(value: Any) -> Any:
-    """Return a JSON value with all numbers as floats and no negative zeros, as databases may swap ints and floats."""
+    """Return a JSON value with numbers as floats and no negative zeros, because databases may change number types."""
     if isinstance(value, (list, tuple)):
         return [_numbers_alike(each) for each in value]
     if isinstance(value, dict):

@@ -16,7 +16,8 @@ from django.http import HttpRequest
 from common.requests import client_address
 from common.throttle import Attempt, Counter, attempt_begin, counter_reset, is_noted, keyed_hash, note_set
 
-#: How long after signing in from an address a person is unaffected by other people's failed attempts from there.
+#: For this long after signing in from an address, a person can sign in from there again despite failed attempts from
+#: other addresses or with other names.
 KNOWN_FOR = timedelta(days=30)
 
 

@@ -156,7 +156,7 @@ class State:
         return siblings[::-1]
 
     def _middle(self, level: int, low: int, high: int, places: object) -> int:
-        """Return the index of the first of the rows from ``low`` to ``high`` in the right half of their subtree."""
+        """Return the index of the first row from ``low`` to ``high`` that is in the right half of their subtree."""
         begin = int(places[low]) >> (level + 1)  # type: ignore[index]
         return bisect_left(places, (2 * begin + 1) << level, low, high)  # type: ignore[call-overload]
 

@@ -182,7 +182,7 @@ def outcomes_of(run: Run, card: Mapping[str, Any]) -> list[ForecastOutcome]:
 
 def _outcome(forecast: Forecast, card: Mapping[str, Any]) -> ForecastOutcome:
     if forecast.of == TABLE:
-        # Only for synthetic rows, because the distance between a table of counts and the true one cannot be measured.
+        # Only for synthetic rows, because the distance between a table of counts and the true table cannot be measured.
         noise = card.get("noise")
         return ForecastOutcome(forecast, noise, None if noise is None else forecast.low <= noise <= forecast.high)
     came, points = _labels(card) if forecast.of == LABELS else _model(card, forecast.measure)

@@ -169,7 +169,8 @@ def consents_give(study: Study, holder_user: User, track: Track) -> None:
         services.holder_link(holder=holders[0], user=holder_user)
     decided = set(ConsentEvent.objects.filter(holder__study=study).values_list("holder_id", flat=True))
     levels = [Level(level) for level, share in _CHOSEN["shares"].items() for _ in range(share)]
-    # 37 is coprime to 100, so consecutive holders are spread across the levels, in the same way after an interruption.
+    # 37 is coprime to 100, so consecutive holders are spread across the levels. An interruption does not change the
+    # result.
     undecided = [(each, levels[place * 37 % 100]) for place, each in enumerate(holders) if each.pk not in decided]
     for holder, level in track(undecided, "consents", len(undecided)):
         services.consent_give(holder=holder, level=level, form=form, acting_user=None)

@@ -212,19 +212,20 @@ def _class(number: int, name: str, predicted: np.ndarray, truth: np.ndarray) -> 
 # --- Accuracies -------------------------------------------------------------------------------------------------------
 
 
-#: Numbers of steps from 0 to 1, as pairs: minimum number of points, steps. `FEWEST_STEPS` applies to fewer points.
+#: Number of equal steps from 0 to 1 to which shares are rounded, as pairs of a minimum number of points and the number
+#: of steps. `FEWEST_STEPS` applies to fewer points.
 STEPS = ((2000, 1000), (400, 200))
 FEWEST_STEPS = 100
 
 
 def published_accuracy(right: int, points: int) -> float | None:
-    """Return the share of correct points as shown on cards, on pages and in the API.
+    """Return the share of correctly predicted points as shown on cards, on pages and in the API.
 
     It is rounded to the nearest multiple of 0.001 for at least 2,000 points, 0.005 for at least 400, and 0.01
     otherwise. The step depends only on the number of points, never on the share.
 
     Args:
-        right: number of correct points.
+        right: number of points with a correct prediction.
         points: number of points.
 
     Returns:
@@ -247,7 +248,7 @@ def rounding_steps(points: int) -> int:
 
 
 def accuracy_interval(share: float | None, points: int) -> tuple[float, float] | None:
-    """Return the 95 % confidence interval of a published share of correct points (Wilson 1927), to three digits.
+    """Return the 95 % confidence interval of a published share of correct predictions (Wilson 1927), to three digits.
 
     The interval is computed from the rounded share, so it reveals no more than that share and is valid for every share
     that is rounded to it.

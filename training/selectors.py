@@ -339,7 +339,7 @@ def study_budgets(study: Study) -> list[GroupBudget]:
     return list(_study_budgets(study, budget_facts(study), titles, get_language()))
 
 
-@lru_cache(maxsize=64)  # pages, mails and metrics request the same budgets again and again until a release changes them
+@lru_cache(maxsize=64)  # pages, emails and metrics request the same budgets repeatedly until a release changes them
 def _study_budgets(
     study: Study, facts: BudgetFacts, approved: tuple[tuple[UUID, str], ...], language: str | None
 ) -> tuple[GroupBudget, ...]:

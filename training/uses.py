@@ -74,7 +74,7 @@ def usage(holder: DataHolder) -> Usage:
 
 
 def _runs_of(holder: DataHolder) -> dict[Run, datetime]:
-    """Return the runs that asked a holder, newest first, each with the time of the first release for which it asked."""
+    """Return the runs that asked a holder, newest first, each with the time of its first release that concerns them."""
     charged = Release.objects.filter(study=holder.study_id, batch__isnull=False).exclude(charges="").order_by("batch")
     releases = defaultdict(list)
     for run_id, charges, recorded_at in charged.values_list("run", "charges", "recorded_at"):
@@ -122,7 +122,8 @@ def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, flo
         share = known[subject]
         limit, before = cast(float, share.limit), spent
         if purpose == GAP:
-            # Earlier decisions may have been lost. Without a decision up to that moment, the holder joined later.
+            # Earlier decisions may have been lost. A holder without a decision up to that moment joined later, so their
+            # first promise counts.
             promises = _promises(spans, None, moment) or [span.epsilon for span in spans if span.epsilon][:1]
             spent = max(spent, limit * _cap(promises, delta))
         elif subject not in runs:

@@ -18,7 +18,7 @@ from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu
 _UNIT = 2.0**-52  # twice the relative error of one operation
 _TINY = 1e-290  # more than the sum of all products that are too small for a double
 _CUT = 1e-4  # part of `negligible` that may be moved to an infinite loss each time the number of steps doubles
-_PARTS_OF_ONE = 1 / 3  # grid spacing of one step: at most this part of its standard deviation for each of `parts`
+_PARTS_OF_ONE = 1 / 3  # grid points per standard deviation of one step's loss, as a multiple of `parts`
 _MOST_LOSSES = 6_144  # largest grid of one step
 
 
@@ -132,8 +132,8 @@ def sampled_losses(
         sigma: σ divided by the largest norm of a contribution.
         steps: T, at least 1.
         negligible: the smallest δ of interest; cutting tails increases δ by less than a hundredth of it.
-        parts: minimum number of grid points per standard deviation of the whole run's loss. The relative error of μ,
-            which is never too small, is about 1/``parts``².
+        parts: minimum number of grid points per standard deviation of the whole run's loss. μ is never underestimated;
+            its relative error is about 1/``parts``².
     """
     deviation = sample_rate * math.sqrt(math.expm1(sigma**-2))
     spacing = deviation / (parts * max(_PARTS_OF_ONE, 1 / math.sqrt(steps)))

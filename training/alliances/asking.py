@@ -63,7 +63,8 @@ _LATE = gettext_noop("%(sites)s did not answer in time.")
 _FEW = gettext_noop("Too few sites are left: %(why)s")
 _REFUSED = gettext_noop("This site has refused and no longer takes part in the run: %(why)s")
 _RENEWED = gettext_noop("The key of %(sites)s was replaced after this run was proposed. Propose the run again.")
-#: Shortest pause in seconds between a worker's requests to the hub (initially and after news), and the longest.
+#: Shortest and longest pause between a worker's requests to the hub, in seconds. Pauses are shortest at first and after
+#: news, and then grow.
 _PAUSE, _PAUSES = 0.1, 1.0
 
 
@@ -401,7 +402,7 @@ class SiteAsking(JointAsking):
 
 
 def _room_check(run: Run, bounds: Sequence[float]) -> None:
-    """Refuse a question that, after the charges of questions without a total, would exceed a group's budget.
+    """Refuse a question that would exceed a group's budget, counting charges for questions that ended without a total.
 
     If people are charged individually for their contributions, their accounts enforce this limit.
     """

@@ -56,7 +56,7 @@ _PAST = timedelta(days=30)
 
 
 class Message(BaseModel):
-    """Part of a message; unknown fields are ignored, and values of other fields are not converted."""
+    """Part of a message; unknown fields are ignored, and known fields must have the declared type."""
 
     model_config = ConfigDict(extra="ignore", strict=True, str_max_length=10_000_000)
 

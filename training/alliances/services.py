@@ -411,7 +411,7 @@ def alliances_contact() -> None:
 
 
 def former_hubs_ask() -> None:
-    """Ask the hubs of alliances that ended here whether they have withdrawn models or tables still offered here."""
+    """Ask the hubs of ended alliances whether they have withdrawn models or tables that are still offered here."""
     model = Q(runs__students__isnull=False, runs__students__withdrawn_at=None)
     table = Q(runs__result__isnull=False, runs__result__withdrawn_at=None)
     _hubs_ask(Alliance.objects.filter(model | table, left_at__isnull=False).distinct())

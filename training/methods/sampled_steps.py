@@ -98,7 +98,8 @@ def inputs_of(run: Run, chosen: Samples) -> Inputs:
     schema = schema_from_json(run.private_dataset.schema)
     if chosen.network == "cnn":
         return Inputs(None, schema.shape, 1.0)
-    # This must not be computed from records. Columns have length 1 at most, and many pixels of an image are dark.
+    # The typical length of an input must not be computed from records, so it is estimated: each column adds at most 1
+    # to the squared length, and each pixel about a quarter, because many are dark.
     length = len(schema.features) if isinstance(schema, TabularSchema) else int(np.prod(schema.shape)) / 4
     return Inputs(None, schema.shape, float(length) ** -0.5)
 

@@ -78,7 +78,7 @@ _ALIKE = 1000
 
 @dataclass(frozen=True)
 class DescentPlan(MethodPlan):
-    """Plan of gradient steps on all holders."""
+    """Plan of gradient steps over the records of all holders."""
 
     rounds: list[dict[str, Any]]
     representation: Sentence
@@ -191,8 +191,8 @@ def _forecasts(
 ) -> tuple[Forecast, ...]:
     """Return forecasts of the first round's model; empty if there are too few public points.
 
-    Outcomes other than classes require evaluation data. Runs without public points also require them: they replace the
-    rows that the run will draw.
+    Outcomes other than classes require evaluation data. So do runs without public points, for which evaluation data
+    stands in for the rows that the run will draw.
     """
     key = public_key or test_key
     if key is None:
@@ -283,7 +283,7 @@ class GradientQuestions(Questions):
 
 
 def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
-    """Report an error if a student is to be published but there are more combinations of labels than it can learn."""
+    """Report an error if a student is to be published but has too many combinations of labels to learn."""
     if chosen.publish == "student":
         wrong(
             "choices.publish",
@@ -337,7 +337,7 @@ class GradientSteps(EngineMethod):
 
 
 class Sgd(GradientSteps):
-    """Method of gradient steps on all holders; see :class:`training.methods.base.RunMethod`."""
+    """Method that trains by gradient steps over all holders' records; see :class:`training.methods.base.RunMethod`."""
 
     variants: tuple[str, ...] = (Run.Variant.INDIVIDUAL.value,)
     charged = gettext_noop(
@@ -549,7 +549,7 @@ def student_data_from_steps(run: Run) -> StudentData:
 
 
 def released_shares(run: Run) -> list[ClassShare] | None:
-    """Return the shares of the classes among the people, estimated from the run's first step."""
+    """Return the class shares among participants, estimated from the run's first step."""
     first = run.rounds.exclude(artifact="").select_related("run").earliest("index")
     batch = first.batches.exclude(released="").order_by("index").first()
     if batch is None:

@@ -1,4 +1,4 @@
-"""Training of a run's student, and its training data, which are all released.
+"""Training of a run's student, which uses only released and public data.
 
 This module checks a proposed learner, trains and calibrates the student, records progress in the database, the log and
 checkpoints, and evaluates the student on test data. It calibrates the student on releases that the student has not
@@ -62,7 +62,7 @@ class StudentData:
         model: The model that a run has released directly; None if it releases only labels.
         learner: Name of the learner that can read ``model``.
         publish: Whether to publish the "student" or the "model"; empty to choose by labelled public points.
-        shares: Shares of the classes among the people; None if the releases do not show them.
+        shares: Class shares among participants; None if the releases do not show them.
     """
 
     releases: Releases

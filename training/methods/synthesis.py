@@ -55,7 +55,7 @@ _SPACES = (
 class MarginalCells(Cells):
     """Questions of runs that count people for pairs of columns."""
 
-    #: Smaller than for other methods, because each person is in one cell for each pair of columns.
+    #: Fewer holders than with other methods, because each person is in one cell for each pair of columns.
     shard = 20_000
 
     def round_open(self, run: Run) -> Round:

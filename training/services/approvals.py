@@ -1,8 +1,9 @@
 """Approval of a run, which is decided in a request and carried out by a worker.
 
 Computing a plan takes up to half a minute, so a request only records the decision (person, time, share, revision) and a
-digest of the facts on which the plan is based. A worker then computes the plan and checks, under the study's lock, that
-nothing has changed. If so, the run is approved with its share. Otherwise it becomes a draft again, with the reason.
+digest of the facts on which the plan is based. A worker then computes the plan and checks, under the study's lock,
+whether these facts have changed. If not, the run is approved with its share. Otherwise it becomes a draft again, with
+the reason.
 
 Consents, withdrawals and erasures in the meantime do not affect the approval, because plans are based on public numbers
 (condition 1 in docs/gaussian-accounts.md) and a run uses the consents in force when it asks.

@@ -134,10 +134,10 @@ def card(
 
 
 def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray | None) -> dict[str, Any] | None:
-    """Return the card's section on shares of the classes among the people and among labelled public points.
+    """Return the card's section that compares class shares among participants and among labelled public points.
 
     ``differing`` lists the classes whose shares differ by more than noise and chance explain, and ``said`` is a
-    sentence about these. The result is None if the releases contain no shares.
+    sentence about them. The result is None if the releases contain no shares.
     """
     if shares is None:
         return None

@@ -1,8 +1,8 @@
 """Forecast of a run: its plan for a share of every cap, checked as for an approval, and compared with alternatives.
 
 Pages, the API and the command line all show this forecast. Everything in it is public, because it is based on policies,
-head counts, shares and public points. The benefit of levels is estimated from plans with one promise for everyone, or
-without the people with the strictest promise.
+head counts, shares and public points. The benefit of levels is estimated by comparing the plan with alternatives in
+which everyone has the same promise, or in which people with the strictest promise are not asked.
 """
 
 import math
@@ -259,7 +259,7 @@ def forecast(run: Run, share: float | None = None) -> RunForecast:
 
 
 def _area_notes(run: Run, planned: MethodPlan) -> Iterator[Sentence]:
-    """Yield a note if the forecast for a two-class model lacks the area, which will be measured as well."""
+    """Yield a note if a two-class model has no forecast of the area under the ROC curve, which is also measured."""
     of_answers = [each for each in planned.forecasts if each.of != TABLE]
     if len(run.classes) == 2 and of_answers and all(each.measure != AREA for each in of_answers):
         yield _NO_AREA

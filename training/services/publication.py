@@ -317,7 +317,7 @@ def result_publish(run: Run) -> bool:
     Synthetic rows become a public dataset of the study, which later runs may use.
     """
     table = table_of(run)
-    # A unique name, so that another worker cannot change the file to which the row refers.
+    # The name is unique, so that another worker cannot change the file to which the row refers.
     artifact = f"tables/{run.pk}-{uuid4().hex[:12]}.csv"
     digest = model_store(artifact, table.to_csv().encode())
     with transaction.atomic():

@@ -63,8 +63,9 @@ def restore_settle(
     Args:
         study: A study whose database is older than the journal.
         share: See :func:`accounting.gaps.gap_settle`.
-        given_up: Number of people's acts to give up because what they refer to was lost as well.
-        entered: Whether staff have entered the acts that the journal lacks.
+        given_up: Number of journalled decisions to give up, because the person, form or policy that they name was lost
+            too.
+        entered: Whether staff have entered the decisions that the journal lacks.
 
     Raises:
         ValidationError: the journal contains acts that are missing from the database and cannot be recorded again.

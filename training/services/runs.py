@@ -79,8 +79,8 @@ def run_check(run: Run) -> RunMethod:
     def wrong(field: str, message: object) -> None:
         errors.setdefault(field, []).append(str(message))
 
-    # The database checks that references exist; their constraints are checked below, by methods, or on approval.
-    # Checking each one here with a query would take longer than everything else.
+    # Skip references here: the database checks that they exist, and other rules about them are checked below, by
+    # methods, or on approval. A query for each reference would take longer than all other checks.
     references = {each.name for each in Run._meta.concrete_fields if each.is_relation and getattr(run, each.attname)}
     try:
         run.clean_fields(exclude=references)

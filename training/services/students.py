@@ -160,7 +160,7 @@ def student_teach(
     chosen = candidates[0 if is_students else -1]
     labels = truth if run.classes else None
     right = _labels_right(student_data.releases, labels)
-    # A unique name, so that another worker cannot change the file to which the row refers.
+    # The name is unique, so that another worker cannot change the file to which the row refers.
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     digest = model_store(artifact, chosen.model.to_bytes())
     calibration = _calibration_of(chosen.model)

@@ -73,10 +73,10 @@ class GaussianNoise:
     def quadrature(self, votes: FloatArray, reach: float) -> Quadrature:
         """Use the trapezoid rule, with an error bound proved in README.md, "Exact costs".
 
-        The integrands are f(t) = φ(t − n_k)·Π_{j≠k} Φ(t − n_j), in units of σ, or have a second φ for a derivative. For
-        m classes and step h the relative error is about 2·exp(−2π²/(h²·m)), which determines h. The mode lies between
-        (2·min n + max n)/3 and max n + √(2·ln m), and at most a fraction 2·Φ(−s) of the integral lies further than s
-        from it.
+        The integrands are f(t) = φ(t − n_k)·Π_{j≠k} Φ(t − n_j), in units of σ; for derivatives, they contain a second
+        factor φ. For m classes and step h the relative error is about 2·exp(−2π²/(h²·m)), which determines h. The mode
+        lies between (2·min n + max n)/3 and max n + √(2·ln m), and at most a fraction 2·Φ(−s) of the integral lies
+        further than s from it.
         """
         classes, span = votes.shape[1], 7.5
         step = self.scale * np.pi * np.sqrt(2 / (classes * np.log(4 / _RELATIVE_ERROR)))
@@ -257,7 +257,7 @@ def extreme_maxima(
         return extremes
     ordered = np.sort(votes, axis=1)
     leads = votes == ordered[:, -1:]
-    # The largest and the smallest of the other classes' counts, for every class that a vote may leave.
+    # For each class that may lose a vote: the largest and the smallest count of the other classes.
     largest = np.where(leads & (ordered[:, -2:-1] < ordered[:, -1:]), ordered[:, -2:-1], ordered[:, -1:])
     trails = votes == ordered[:, :1]
     smallest = np.where(trails & (ordered[:, 1:2] > ordered[:, :1]), ordered[:, 1:2], ordered[:, :1])

@@ -22,8 +22,8 @@ from accounting.privacy.checks import FloatArray, checked_delta, checked_orders,
 #: below ln(1/δ)/49, so they are used to reproduce published numbers and not for real accounts.
 PAPER_ORDERS: FloatArray = np.arange(2.0, 51.0)
 
-#: The best order for 0.01 ≤ ε ≤ 100 and 1e-12 ≤ δ ≤ 1e-2 lies within this range: orders below 1.5 for large ε, half
-#: steps where the papers' results lie, and above that, for small ε, steps of about a tenth.
+#: The best order for 0.01 ≤ ε ≤ 100 and 1e-12 ≤ δ ≤ 1e-2 lies within this range. Orders below 1.5 are for large ε,
+#: steps of a half for the papers' results, and large orders, which grow by larger and larger steps, for small ε.
 DEFAULT_ORDERS: FloatArray = np.concatenate(
     [
         [1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4],
@@ -41,8 +41,8 @@ Conversion = Literal["improved", "classic"]
 
 BoolArray = NDArray[np.bool_]
 
-#: Share of ε that is never spent, so that rounding cannot exceed the budget if the same costs are added in another
-#: order.
+#: Share of ε that is never spent, so that rounding cannot make the same costs exceed the budget when they are added in
+#: another order.
 BUDGET_RESERVE = 1e-9
 
 _BATCH_VALUES = 1 << 20  # numbers held at once (8 MiB per temporary array)
@@ -388,8 +388,9 @@ def _largest_log_moment(
     """Return ln(1 + Σ_k b_k·(e^{α·r_k} − 1) − α·slope), maximised over each query's rows; shape (queries, R).
 
     Most rows are computed at a few orders only. A log moment is convex in α, so it lies below its chord between two of
-    these orders. A row whose chords all lie below the leading rows' chords minus their sag cannot have the largest
-    moment.
+    these orders. ``sag`` is the smallest ratio of the leading rows' moments to their chords near each of the computed
+    orders. A row whose moments at these orders do not exceed the leading rows' moments times ``sag`` is skipped,
+    because it cannot have the largest moment.
     """
     log_base, log_ratio = np.ascontiguousarray(log_base.T), np.ascontiguousarray(log_ratio.T)
     rows = slope.size
