@@ -39,7 +39,7 @@ def journal_distrust(study: Study) -> None:
     In this case the journal was lost or is older than the backup, so later releases are unknown and may have used all
     of the study's caps. Rehearsals are exempt, because they promise nothing.
     """
-    pending_confirm(study.pk)  # whether this was committed can no longer be checked
+    pending_confirm(study.pk)  # it can no longer be checked whether the notes were committed
     noted = journal_read(study.pk)["heads"]
     heads = {model._meta.label_lower: model.head(study.pk).sequence for model in chained_models()}
     if study.rehearsal or all(noted.get(chain, [0])[0] >= sequence for chain, sequence in heads.items()):

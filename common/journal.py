@@ -74,7 +74,7 @@ def notes_write(notes: Iterable[Note]) -> None:
     for study_id, own in by_study.items():
         token = uuid4().hex
         with _rewriting(study_id) as content:
-            if content["pending"]:  # unknown whether committed; an extra row is the safe choice
+            if content["pending"]:  # it is unknown whether these were committed, so assume that they were
                 _fold(content)
             heads: dict[str, Any] = {}
             facts: dict[str, Any] = {}

@@ -90,7 +90,7 @@ class Ballots(Questions):
         # charged for the whole vote.
         spent = account_balances(run.study, members)
         allowed = np.array([budget.allowed for budget in budgets])
-        # The charge of a charging class is what the run has charged each of its members.
+        # The charge of a charging class is the amount that the run has charged to each member of the class.
         charged = question.spent(state_of(question, run))[question.class_of(ballot)]
         return People(members, caps, spent - charged + allowed[group], spent)
 

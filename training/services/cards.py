@@ -134,7 +134,7 @@ def card(
 
 
 def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray | None) -> dict[str, Any] | None:
-    """Return the card's section that compares class shares among participants and among labelled public points.
+    """Return the card's section that compares class shares among participants with those among labelled public points.
 
     ``differing`` lists the classes whose shares differ by more than noise and chance explain, and ``said`` is a
     sentence about them. The result is None if the releases contain no shares.
