@@ -29,6 +29,7 @@ class CrossEntropy:
 
     centred: bool = True
     clip_norm: float = 0.7
+    quadratic: bool = False
 
     def probabilities(self, scores: Floats) -> Floats:
         """Return probabilities `(n, classes)` in multiples of 1 / `RESIDUAL_STEPS`.
@@ -129,6 +130,7 @@ class LabelsLoss:
     labels: int
     centred: bool = False
     clip_norm: float = 0.7
+    quadratic: bool = False
 
     def residuals(self, scores: Floats, targets: Codes) -> Floats:
         known = (targets >= 0) & (targets < 1 << self.labels)

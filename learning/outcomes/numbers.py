@@ -42,6 +42,7 @@ class SquaredLoss:
 
     centred: bool = False
     clip_norm: float = 0.1
+    quadratic: bool = True
 
     def residuals(self, scores: Floats, targets: Codes) -> Floats:
         known = (targets >= 0) & (targets <= RESIDUAL_STEPS)
@@ -231,7 +232,15 @@ class Numbers(Target):
         )
 
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        places = scores[:, 0] + draws.laplace(0.0, 1.0, len(scores)) * np.maximum(scores[:, 1], _LEAST_SPREAD) + 0.5
+        return self._beside(scores, draws.laplace(0.0, 1.0, len(scores)))
+
+    def drawn_twice(self, scores: Floats, draws: np.random.Generator) -> Codes:
+        errors = draws.laplace(0.0, 1.0, len(scores))
+        return np.concatenate([self._beside(scores, errors), self._beside(scores, -errors)])
+
+    def _beside(self, scores: Floats, errors: Floats) -> Codes:
+        """Return the codes of numbers whose errors are given in multiples of the expected error."""
+        places = scores[:, 0] + errors * np.maximum(scores[:, 1], _LEAST_SPREAD) + 0.5
         return np.rint(places.clip(0.0, 1.0) * RESIDUAL_STEPS).astype(np.int64)
 
     def widened(self, scores: Floats, codes: Codes) -> Floats:

@@ -45,12 +45,15 @@ class Loss(Protocol):
     Attributes:
         centred: Whether residuals add up to 0 over the scores.
         clip_norm: Usual clipping norm of a holder's gradient, if points have norm 1.
+        quadratic: Whether second derivatives do not depend on scores and are the same for all scores.
     """
 
     @property
     def centred(self) -> bool: ...
     @property
     def clip_norm(self) -> float: ...
+    @property
+    def quadratic(self) -> bool: ...
 
     def residuals(self, scores: Floats, targets: Codes) -> Floats:
         """Return residuals `(n, outputs)` in multiples of 1 / `RESIDUAL_STEPS`; 0 if a code is not a target.
@@ -206,6 +209,13 @@ class Target(Outcome):
     @abstractmethod
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
         """Draw targets `(n,)` from the distributions that scores `(n, outputs)` describe, without early censoring."""
+
+    def drawn_twice(self, scores: Floats, draws: np.random.Generator) -> Codes:
+        """Return `drawn` targets `(2n,)` of two people for each row of scores `(n, outputs)`, one after all others.
+
+        Outcomes may draw both with opposite errors, which cancel as those of many people do.
+        """
+        return self.drawn(np.tile(scores, (2, 1)), draws)
 
     def widened(self, scores: Floats, codes: Codes) -> Floats:
         """Return a factor `(outputs,)` for each score that makes predictions as certain as these targets justify."""

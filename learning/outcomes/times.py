@@ -53,6 +53,7 @@ class HazardLoss:
     shapes: tuple[tuple[float, ...], ...]
     centred: bool = False
     clip_norm: float = 0.7
+    quadratic: bool = False
 
     def logits(self, scores: Floats) -> Floats:
         """Return logits `(n, intervals)`, computed by operations on single numbers in a fixed order."""

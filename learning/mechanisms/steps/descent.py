@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ _ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # exponent after a restart, and largest r
 _EXPECTATIONS = 80  # updates of the shares of the mixture, which hardly change afterwards
 _SAMPLED = 16.0  # error of an observation in addition to noise, in sampling variances of the people's mean gradient
 _NO_PENALTY: Floats = np.zeros((0, 0))
+_SQUARED_SPREADS: Floats = np.geomspace(1e-3, 8.0, 40)  # of weights of numbers, which are measured in widths of a range
+_RECENCY = 2  # exponent of a step's number in its weight, because the first estimates suffer from clipping
 _LEAST_SQUARE = 1e-6  # smallest square of a coordinate's weight, so that penalties stay finite
 _LOUD = 50.0  # plan signal above which small weights can be distinguished from weights hidden by noise
 _PARAMETER_STEPS = 2.0**24
@@ -132,6 +135,45 @@ def kept_points(public: ArrayLike) -> NDArray[np.int8]:
 
 
 @dataclass(frozen=True, eq=False)
+class Directions:
+    """Eigenvectors of the curvature of the squared loss, which does not depend on weights.
+
+    Attributes:
+        features: `(P, d + 1)` features of public points, the constant last.
+    """
+
+    features: Floats
+
+    @cached_property
+    def matrix(self) -> Floats:
+        """Curvature `(d + 1, d + 1)`."""
+        return self.features.T @ self.features / len(self.features)
+
+    @cached_property
+    def along(self) -> Floats:
+        """Change `(d,)` of the best constant, multiplied by -1, when a weight grows by 1."""
+        return np.asarray(self.matrix[:-1, -1] / self.matrix[-1, -1], np.float64)
+
+    @cached_property
+    def eigen(self) -> tuple[Floats, Floats]:
+        """Positive eigenvalues `(d,)` and eigenvectors `(d, d)` of the curvature at the best constant."""
+        values, vectors = np.linalg.eigh(self.matrix[:-1, :-1] - np.outer(self.matrix[:-1, -1], self.along))
+        return np.maximum(values, _SMALLEST_CURVATURE), vectors
+
+    def expected(self, observed: Floats, variance: float) -> Floats:
+        """Return the expected weights `(d + 1, outputs)` given curvature · weights + N(0, variance).
+
+        Each output has its own prior (see `shrunk_weights`). The constant is not shrunk.
+        """
+        values, vectors = self.eigen
+        coordinates = vectors.T @ (observed[:-1] - np.outer(self.along, observed[-1]))
+        variances = np.full(len(values), variance)
+        means = [shrunk_weights(column[:, None], values, variances, _SQUARED_SPREADS)[0] for column in coordinates.T]
+        weights = vectors @ np.hstack(means)
+        return np.vstack([weights, (observed[-1] - self.matrix[-1, :-1] @ weights) / self.matrix[-1, -1]])
+
+
+@dataclass(frozen=True, eq=False)
 class Descent:
     """Newton's method with the curvature of public points. The model is the mean over the later half of the steps.
 
@@ -143,6 +185,9 @@ class Descent:
     under older plans, it restarts from a ridge regression with a larger ridge. The mean of the iterates (Polyak and
     Juditsky 1992) averages the noise of their steps. Everything here is public.
 
+    For numbers, whose loss is quadratic, there is no ridge, restart or mean of iterates. After each step, the
+    parameters are those expected given all releases so far (see `Directions.expected`).
+
     Attributes:
         plan: Steps, step size, clipping norm, ridge and the expected people.
         points: `(P, d)` coordinates of public points.
@@ -151,10 +196,11 @@ class Descent:
         total: Sum of the parameters over the averaged steps.
         ridge: Ridge of the next step.
         observed: `(d + 1, outputs)` mean of the steps' estimates of curvature times best parameters, before the ridge
-            is chosen.
+            is chosen; for numbers, the weighted mean over all steps.
         penalty: `(d, d)` matrix of a quadratic penalty after a restart; `(0, 0)` without one.
         step: Number of steps taken.
         loss: Loss of a record.
+        directions: Eigenvectors of the public curvature, which are computed once and used for numbers.
     """
 
     plan: StepsPlan
@@ -167,6 +213,7 @@ class Descent:
     penalty: Floats
     step: int = 0
     loss: Loss = CROSS_ENTROPY
+    directions: Directions | None = None
 
     @classmethod
     def begin(cls, plan: StepsPlan, public: ArrayLike, outputs: int, loss: Loss = CROSS_ENTROPY) -> Descent:
@@ -179,12 +226,18 @@ class Descent:
         points = kept_points(public)
         length = float(np.median(np.sqrt((points.astype(np.float64) ** 2).sum(axis=1)))) or 1.0
         zero = np.zeros((points.shape[1] + 1, outputs))
-        return cls(plan, points, length, zero, zero, plan.largest_ridge, zero, _NO_PENALTY, loss=loss)
+        begin = cls(plan, points, length, zero, zero, plan.largest_ridge, zero, _NO_PENALTY, loss=loss)
+        return replace(begin, directions=Directions(begin.features)) if plan.expected else begin
 
     @property
     def weights(self) -> Floats:
         """`(d + 1, C)` weights in unscaled coordinates for the next gradients; see `step_contributions`."""
         return self.parameters / self.length
+
+    @property
+    def features(self) -> Floats:
+        """`(P, d + 1)` features of the public points in scaled coordinates, the constant last."""
+        return np.hstack([self.points, np.full((len(self.points), 1), float(INTERCEPT))]) / self.length
 
     @property
     def clip_norm(self) -> float:
@@ -222,6 +275,8 @@ class Descent:
     def _after(self, noisy_sums: ArrayLike) -> Descent:
         gradient = np.asarray(noisy_sums, np.float64) * (self.plan.clip_norm / CLIP_STEPS / self.plan.people)
         gradient = self._centred(gradient)
+        if self.directions is not None:
+            return self._expected(gradient, self.directions)
         with one_thread():
             matrices = self._curvatures()
             moved = self.parameters - self.plan.step_size * self._direction(gradient, matrices, self.ridge)
@@ -232,8 +287,7 @@ class Descent:
                 ridge = largest
             elif ridge > largest:
                 moved = self._direction(observed, matrices, ridge / math.sqrt(self._looked))
-        # The last digits of linear solvers differ between machines; rounding makes the parameters equal.
-        parameters = np.rint(moved * _PARAMETER_STEPS) / _PARAMETER_STEPS
+        parameters = _rounded(moved)
         total = self.total + parameters if self.step + 1 > self._early else self.total
         return replace(
             self,
@@ -245,9 +299,22 @@ class Descent:
             step=self.step + 1,
         )
 
+    def _expected(self, gradient: Floats, directions: Directions) -> Descent:
+        """Return the state with the parameters expected given the releases so far, for a quadratic loss.
+
+        Every step estimates curvature times best parameters, and later estimates have larger weights.
+        """
+        shares = np.arange(1.0, self.step + 2) ** _RECENCY
+        shares /= shares.sum()
+        with one_thread():
+            seen = directions.matrix @ self.parameters - gradient
+            mean = self.observed + shares[-1] * (seen - self.observed)
+            observed = np.rint(mean * _OBSERVED_STEPS) / _OBSERVED_STEPS
+            moved = directions.expected(observed, self._variance * float((shares**2).sum()))
+        return replace(self, parameters=_rounded(moved), observed=observed, step=self.step + 1)
+
     def _curvatures(self) -> Floats:
-        constant = np.full((len(self.points), 1), float(INTERCEPT))
-        return curvatures(np.hstack([self.points, constant]) / self.length, self.parameters, self.loss)
+        return curvatures(self.features, self.parameters, self.loss)
 
     def _direction(self, gradient: Floats, matrices: Floats, ridge: float) -> Floats:
         """Return the gradient multiplied by the inverse of the public curvature plus a ridge and the penalty."""
@@ -320,7 +387,7 @@ class Descent:
     @property
     def learned(self) -> Floats:
         """Current weights `(d + 1, C)` of the model, in unscaled coordinates."""
-        averaged = self.step - self._early
+        averaged = 0 if self.plan.expected else self.step - self._early
         return (self.total / averaged if averaged > 0 else self.parameters) / self.length
 
     def model(self, fitted: FittedRepresentation, target: Target | None = None) -> LinearModel:
@@ -362,6 +429,11 @@ class Descent:
             pairs.append((self.penalty, other.penalty))
         shapes = self.step == other.step and self.penalty.shape == other.penalty.shape
         return shapes and all(nearly_same(ours, theirs) for ours, theirs in pairs)
+
+
+def _rounded(parameters: Floats) -> Floats:
+    """Return parameters that are equal on all machines, although the last digits of linear solvers differ."""
+    return np.rint(parameters * _PARAMETER_STEPS) / _PARAMETER_STEPS
 
 
 def nearly_same(ours: Floats, theirs: Floats) -> bool:

@@ -79,8 +79,13 @@ def descent_adjustment(final: Descent, target: Target) -> Floats:
     scores = _scores(points, final.learned)
     known, draws = scores, np.random.default_rng(_SEED)
     for attempt in range(_ROUNDS):
-        drawn = draws.integers(0, len(points), min(_PEOPLE, max(len(points), round(final.plan.people))))
-        codes = target.drawn(known[drawn], draws)
+        count = min(_PEOPLE, max(len(points), round(final.plan.people)))
+        if final.plan.expected:  # fewer people than planned would have more random errors
+            drawn = draws.integers(0, len(points), (count + 1) // 2)
+            codes, drawn = target.drawn_twice(known[drawn], draws), np.tile(drawn, 2)
+        else:
+            drawn = draws.integers(0, len(points), count)
+            codes = target.drawn(known[drawn], draws)
         tried = rehearsed(begin, points[drawn], codes, SimulationNoise(_SEED + attempt))
         outputs = _scores(points, tried.learned)
         off, true = outputs - outputs.mean(axis=0), known - known.mean(axis=0)

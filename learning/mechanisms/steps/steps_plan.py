@@ -59,6 +59,7 @@ ROWS = 10_000
 _FEW = 15.0  # signal below which models were much worse than they would be without noise
 _STRONG = 5000.0
 _SMALLEST_WEIGHT = 1e-6
+_ADDED = ("per_direction", "expected")  # left out of plans in which they are false
 _ROUNDING = 1.0 + 1e-9  # factor of σ, so that accounts can pay for all steps regardless of the last digit of a quotient
 
 
@@ -182,6 +183,8 @@ class StepsPlan(Stored):
         warnings: Expected problems.
         per_direction: Whether a restart with two classes shrinks each direction separately; older plans have one
             ridge for all.
+        expected: Whether the parameters after each step are those expected given all releases so far, for numbers;
+            older plans, and plans whose ridge or step size was chosen, take Newton's steps with a ridge.
     """
 
     sigma: float
@@ -198,11 +201,12 @@ class StepsPlan(Stored):
     notes: tuple[Sentence, ...] = ()
     warnings: tuple[Sentence, ...] = ()
     per_direction: bool = False
+    expected: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON that `from_json` can read; older plans keep theirs, and so the digests of their questions."""
         document = super().to_json()
-        return document if self.per_direction else {k: v for k, v in document.items() if k != "per_direction"}
+        return {name: value for name, value in document.items() if value or name not in _ADDED}
 
     @property
     def noise(self) -> float:
@@ -272,6 +276,7 @@ def plan_steps(
         _notes(count, sigma, people),
         _warnings(count, math.floor(share * largest * sigma**2 * _ROUNDING)),
         per_direction=True,
+        expected=loss.quadratic and chosen.ridge is None and chosen.step_size is None,
     )
 
 

@@ -16,6 +16,7 @@ from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.steps.descent import Descent, curvatures, shrunk_weights, weights_spread
 from learning.mechanisms.steps.linear import CLIP_STEPS, INTERCEPT, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.steps_plan import Steps, StepsPlan, few_people_notes, plan_steps, strength_of
+from learning.outcomes import Numbers
 from learning.outcomes.labels import curvature_bounds
 from learning.representations import Interactions, LinearModel, Standardised
 
@@ -170,6 +171,73 @@ def test_a_restart_keeps_large_weights_among_many_small_ones_and_repeats_from_it
     assert errors["each"] < errors["older"]
     penalties = np.diag(ends["each"].penalty)
     assert penalties[:2].max() < penalties[2:].min()
+
+
+def public_with_a_mean(count: int = 300, dimensions: int = 6) -> np.ndarray:
+    rng = np.random.default_rng(4)
+    points = rng.normal(0, [60, 40, 25, 15, 8, 5][:dimensions], (count, dimensions)) + 20
+    return np.rint(points.clip(-127, 127)).astype(np.int8)
+
+
+def numbers_plan(dimensions: int = 6, **chosen) -> StepsPlan:
+    levels = [PlannedLevel("ALL", 0.02, 3000.0)]
+    loss = Numbers(0, 1).loss
+    return plan_steps(levels, dimensions=dimensions, n_classes=2, share=1.0, steps=Steps(**chosen), loss=loss)
+
+
+def test_for_numbers_parameters_are_those_expected_given_all_releases() -> None:
+    """Two steps by hand: the weighted mean of what the releases say, and the posterior with the constant left free."""
+    plan, public, rng = numbers_plan(), public_with_a_mean(), np.random.default_rng(2)
+    state = Descent.begin(plan, public, 2, Numbers(0, 1).loss)
+    features = np.hstack([public, np.full((300, 1), INTERCEPT)]) / state.length
+    curved, seen = features.T @ features / 300, []
+    for _ in range(2):
+        gradient = rng.normal(0, 0.05, (7, 2))
+        before, state = state, state.after(np.rint(gradient * CLIP_STEPS * plan.people / plan.clip_norm))
+        seen.append(curved @ before.parameters - gradient)
+    # the covariance of the weights, with the constant integrated out, is a block of the inverse
+    values, vectors = np.linalg.eigh(np.linalg.inv(np.linalg.inv(curved)[:-1, :-1]))
+    mean, variance = (seen[0] + 4 * seen[1]) / 5, plan.noise**2 * (1 + 16) / 25
+    best = np.linalg.solve(curved, mean)
+    for output in range(2):
+        coordinates = (values * (vectors.T @ best[:-1, output]))[:, None]
+        spreads = np.geomspace(1e-3, 8.0, 40)
+        means, _ = shrunk_weights(coordinates, values, np.full(6, variance), spreads)
+        weights = vectors @ means[:, 0]
+        assert state.parameters[:-1, output] == pytest.approx(weights, abs=1e-6)
+        residuals = features @ best[:, output] - features[:, :-1] @ weights
+        assert state.parameters[-1, output] == pytest.approx(residuals.mean() / features[0, -1], abs=1e-6)
+    assert np.array_equal(state.learned, state.parameters / state.length)
+
+
+def test_for_numbers_noise_costs_less_than_under_older_plans_and_rests_on_the_checkpoint() -> None:
+    """The sums come from a quadratic loss with two weights of thirty that matter."""
+    public = np.rint(np.random.default_rng(1).normal(0, 30, (600, 30)).clip(-127, 127)).astype(np.int8)
+    plan, loss, best = numbers_plan(dimensions=30), Numbers(0, 1).loss, np.zeros((31, 2))
+    document = plan.to_json()
+    assert document.pop("expected") is True
+    older = StepsPlan.from_json(document)
+    assert older.to_json() == document and not older.expected
+    best[:2, 0], best[-1] = 0.5, [0.1, 0.05]
+    errors = {}
+    for name, each in (("older", older), ("now", plan)):
+        state, noise = Descent.begin(each, public, 2, loss), np.random.default_rng(1)
+        while not state.finished:
+            features = np.hstack([public, np.full((600, 1), INTERCEPT)]) / state.length
+            gradient = curvatures(features, state.parameters, loss)[0] @ (state.parameters - best)
+            gradient += noise.normal(0, plan.noise, gradient.shape)
+            sums = np.rint(gradient * CLIP_STEPS * plan.people / plan.clip_norm)
+            again = Descent.begin(each, public, 2, loss).at(state.to_arrays())._after(sums)
+            state = state._after(sums)
+            assert state.same(again)
+        errors[name] = float(((features @ (state.learned * state.length - best)) ** 2).mean())
+    assert errors["now"] < 0.6 * errors["older"]
+
+
+def test_a_ridge_or_step_size_that_was_chosen_keeps_newtons_steps_for_numbers() -> None:
+    assert numbers_plan().expected
+    assert not numbers_plan(ridge=3.0).expected and not numbers_plan(step_size=0.5).expected
+    assert not plan_steps([PlannedLevel("ALL", 1.0, 3000.0)], dimensions=6, n_classes=2, share=1.0).expected
 
 
 def test_the_later_half_of_the_steps_is_averaged_and_a_ridge_that_was_chosen_stays() -> None:
