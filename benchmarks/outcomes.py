@@ -89,7 +89,7 @@ def measures(case: Case, promise: str, seed: int, steps: Steps | None = None) ->
     caps = np.array([gdp_mu(epsilon, DELTA) ** 2 for epsilon in epsilons])
     levels = [PlannedLevel(str(each), float(cap), float((drawn == each).sum())) for each, cap in enumerate(caps)]
     chosen, loss = steps or Steps(), case.target.loss
-    placed = chosen.placed(case.x, strength_of(levels, share=1.0, steps=chosen))
+    placed = chosen.placed(case.x, strength_of(levels, share=1.0, steps=chosen), loss=loss)
     fitted = representation_create(placed.representation, placed.representation_parameters).fit(case.x[public])
     points, mine = fitted.transform(case.x[public]), fitted.transform(case.x[private])
     plan = plan_steps(

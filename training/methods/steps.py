@@ -168,7 +168,7 @@ def _placed(run: Run, steps: Steps, strength: float) -> Steps:
     public = run.public_dataset
     if public is None:
         return steps.placed(_rows_expected(run), strength, drawn=True)
-    return steps.placed(points_of(public, steps.encoder), strength)
+    return steps.placed(points_of(public, steps.encoder), strength, loss=run.private_dataset.outcome.loss)
 
 
 def _space_expected(run: Run, placed: Steps) -> Space:

@@ -45,6 +45,7 @@ _SAMPLED = 16.0  # error of an observation in addition to noise, in sampling var
 _NO_PENALTY: Floats = np.zeros((0, 0))
 _SQUARED_SPREADS: Floats = np.geomspace(1e-3, 8.0, 40)  # of weights of numbers, which are measured in widths of a range
 _RECENCY = 2  # exponent of a step's number in its weight, because the first estimates suffer from clipping
+_RECENCY_OF_CONSTANT = 8  # larger because the constant of expected errors begins far away, where most are clipped
 _LEAST_SQUARE = 1e-6  # smallest square of a coordinate's weight, so that penalties stay finite
 _LOUD = 50.0  # plan signal above which small weights can be distinguished from weights hidden by noise
 _PARAMETER_STEPS = 2.0**24
@@ -163,11 +164,11 @@ class Directions:
     def expected(self, observed: Floats, variance: float) -> Floats:
         """Return the expected weights `(d + 1, outputs)` given curvature · weights + N(0, variance).
 
-        Each output has its own prior (see `shrunk_weights`). The constant is not shrunk.
+        Each output has its own prior (see `shrunk_weights`). The constant is not shrunk, and other rows of ``observed``
+        are those at the best constant.
         """
         values, vectors = self.eigen
-        coordinates = vectors.T @ (observed[:-1] - np.outer(self.along, observed[-1]))
-        variances = np.full(len(values), variance)
+        coordinates, variances = vectors.T @ observed[:-1], np.full(len(values), variance)
         means = [shrunk_weights(column[:, None], values, variances, _SQUARED_SPREADS)[0] for column in coordinates.T]
         weights = vectors @ np.hstack(means)
         return np.vstack([weights, (observed[-1] - self.matrix[-1, :-1] @ weights) / self.matrix[-1, -1]])
@@ -304,11 +305,14 @@ class Descent:
 
         Every step estimates curvature times best parameters, and later estimates have larger weights.
         """
-        shares = np.arange(1.0, self.step + 2) ** _RECENCY
-        shares /= shares.sum()
+        steps = np.arange(1.0, self.step + 2) / (self.step + 1)
+        shares = steps**_RECENCY / (steps**_RECENCY).sum()
+        last = np.full((len(gradient), 1), shares[-1])
+        last[-1] = 1 / (steps**_RECENCY_OF_CONSTANT).sum()
         with one_thread():
             seen = directions.matrix @ self.parameters - gradient
-            mean = self.observed + shares[-1] * (seen - self.observed)
+            seen[:-1] -= np.outer(directions.along, seen[-1])
+            mean = self.observed + last * (seen - self.observed)
             observed = np.rint(mean * _OBSERVED_STEPS) / _OBSERVED_STEPS
             moved = directions.expected(observed, self._variance * float((shares**2).sum()))
         return replace(self, parameters=_rounded(moved), observed=observed, step=self.step + 1)

@@ -40,9 +40,9 @@ finer unit.
 BY_RULE = gettext_noop("Leave this empty to set the value automatically.")
 UNSET = gettext_noop("set automatically")
 
-_STRENGTH_PER_NUMBER = 12.0
+_STRENGTH_PER_NUMBER, _STRENGTH_PER_SHRUNK = 12.0, 5.0
 _FEWEST_WORDS, _FEWEST_ENCODED = 16, 96
-_INTERACTING_STRENGTH = 500.0
+_INTERACTING_STRENGTH, _INTERACTING_SHRUNK = 500.0, 200.0
 _FLOOR_STRENGTH = 800.0
 _LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
 _DRAWN_FLOOR = 3.0  # for rows drawn from counts, whose variances are only roughly right
@@ -122,7 +122,15 @@ class Steps(StepChoices):
         unset=UNSET,
     )
 
-    def placed(self, points: NDArray[Any], strength: float, *, interactions: bool = True, drawn: bool = False) -> Steps:
+    def placed(
+        self,
+        points: NDArray[Any],
+        strength: float,
+        *,
+        interactions: bool = True,
+        drawn: bool = False,
+        loss: Loss = CROSS_ENTROPY,
+    ) -> Steps:
         """Return the same choices with a representation, chosen by the rule if it was left open.
 
         Args:
@@ -132,6 +140,8 @@ class Steps(StepChoices):
                 encoders' outputs.
             interactions: Whether a table that consists mostly of numbers may get interactions of these numbers.
             drawn: Whether the points are drawn from counts, so that their small variances are not to be trusted.
+            loss: Loss of a record. For numbers, each direction is shrunk, so tables get more thresholds and
+                interactions.
         """
         if self.representation:
             return self
@@ -145,9 +155,17 @@ class Steps(StepChoices):
             least = _DRAWN_FLOOR if drawn else _LEAST_FLOOR
             floor = min(_MOST_FLOOR, max(least, (_FLOOR_STRENGTH / strength) ** 2))
             strong = interactions and strength >= _INTERACTING_STRENGTH
-            mostly_numbers = strong and len(numeric_columns(points)) >= max(2, shape[0] / 2)
-            usual = (Interactions if mostly_numbers else Evened)(together=together, floor=floor)
+            fewest = max(2, shape[0] / 2)
+            if self.shrinks(loss):
+                together = max(1, min(MOST_COMPONENTS, round(strength / _STRENGTH_PER_SHRUNK)))
+                strong, fewest = interactions and strength >= _INTERACTING_SHRUNK, 2
+            interacting = strong and len(numeric_columns(points)) >= fewest
+            usual = (Interactions if interacting else Evened)(together=together, floor=floor)
         return replace(self, representation=usual.name, representation_parameters=usual.parameters())
+
+    def shrinks(self, loss: Loss) -> bool:
+        """Return whether parameters are those expected given all releases, see `StepsPlan.expected`."""
+        return loss.quadratic and self.ridge is None and self.step_size is None
 
     def usual_space(self, shape: tuple[int, ...]) -> Representation:
         return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Evened()
@@ -276,7 +294,7 @@ def plan_steps(
         _notes(count, sigma, people),
         _warnings(count, math.floor(share * largest * sigma**2 * _ROUNDING)),
         per_direction=True,
-        expected=loss.quadratic and chosen.ridge is None and chosen.step_size is None,
+        expected=chosen.shrinks(loss),
     )
 
 

@@ -205,8 +205,9 @@ def test_for_numbers_parameters_are_those_expected_given_all_releases() -> None:
         means, _ = shrunk_weights(coordinates, values, np.full(6, variance), spreads)
         weights = vectors @ means[:, 0]
         assert state.parameters[:-1, output] == pytest.approx(weights, abs=1e-6)
-        residuals = features @ best[:, output] - features[:, :-1] @ weights
-        assert state.parameters[-1, output] == pytest.approx(residuals.mean() / features[0, -1], abs=1e-6)
+        recent = (seen[0][-1, output] + 2**8 * seen[1][-1, output]) / (1 + 2**8)  # mean score times the constant
+        constant = (recent / features[0, -1] - (features[:, :-1] @ weights).mean()) / features[0, -1]
+        assert state.parameters[-1, output] == pytest.approx(constant, abs=1e-6)
     assert np.array_equal(state.learned, state.parameters / state.length)
 
 
@@ -409,6 +410,15 @@ def test_weaker_people_have_fewer_thresholds_and_magnify_less() -> None:
     assert Steps().placed(numbers, 240.0).space(numbers) == weak
     with_flags = np.hstack([numbers, np.eye(3)])
     assert Steps().placed(with_flags, 9000.0).space(with_flags) == strong, "less than half of the columns are numbers"
+    loss = Numbers(0, 1).loss
+    shrunk = [Steps().placed(with_flags, each, loss=loss).space(with_flags) for each in (9000.0, 240.0, 150.0)]
+    assert [(each.name, each.together) for each in shrunk] == [
+        ("interactions", 1040),
+        ("interactions", 48),
+        ("evened", 30),
+    ]
+    chosen = Steps(ridge=0.0).placed(with_flags, 240.0, loss=loss).space(with_flags)
+    assert (chosen.name, chosen.together) == ("evened", 20), "Newton's steps do not shrink directions"
     assert (weak.together, weak.floor) == (20, 10.0)
     assert (strong.together, strong.floor) == (750, 0.1)
     assert Steps().placed(RECORDS, 800.0).space(RECORDS).floor == 1.0
