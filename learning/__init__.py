@@ -1,4 +1,4 @@
-"""Mechanisms and models, independent of Django and people: representations, learners, students, formats, exports."""
+"""Machine learning: mechanisms, representations, learners, students, formats and exports. Does not import Django."""
 
 import os
 

@@ -1,13 +1,14 @@
 """Calibration and thresholds of published models, applied to probabilities before a class is chosen.
 
 Calibration replaces a model's probabilities p by probabilities p' proportional to exp(scale · log p + offset of the
-class), so that they match the frequency of correct answers. If the steps of a linear model released noisy sums,
-`fit_to_sums` estimates the scale and the offsets from them: after the same clipping and up to noise of known size, each
-sum shows how far the classes of all holders differ from the model's predictions at that step. A student that learned
-from releases is calibrated on releases that it was not trained on (`learning.students.releases`). Neither method uses
+class), so that they match the frequency of correct answers. If a linear model was trained on released noisy sums,
+`fit_to_sums` estimates the scale and the offsets from these sums. Apart from clipping and noise of known size, each sum
+shows how far the classes of all holders differ from the model's predictions at that step. A student that learned from
+releases is calibrated on releases that it was not trained on (`learning.students.releases`). Neither method uses
 private records or test points.
 
-A threshold is the smallest probability at which a class is chosen even if another class is more likely.
+A threshold is set for one class. The class is chosen if its probability reaches the threshold, even if another class is
+more likely.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _SPREAD = 4.0
-"""Prior standard deviation of logits and offsets. If releases carry no evidence, all classes remain equally likely."""
+"""Prior standard deviation of logits and offsets.
+
+If the releases say nothing about the classes, all remain equally likely.
+"""
 _SMALLEST = 1e-6
 """Weight of equal probabilities mixed into all probabilities before calibration, so that none is 0."""
 _MOST_RECORDS = 12
@@ -97,20 +101,20 @@ class CalibratedModel(Model):
 
 
 def log_probabilities(probabilities: Floats) -> Floats:
-    """Return log probabilities, in which a calibration is linear. A probability of 0 is first raised slightly."""
+    """Return log probabilities, on which a calibration is linear. Probabilities of 0 are first raised slightly."""
     return np.log(probabilities * (1 - _SMALLEST) + _SMALLEST / probabilities.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
 class StepCheck:
-    """Release of one step, used to check the model's predictions at that step, in units of the average gradient.
+    """One step's release, in units of the average gradient, used to check the model's predictions at that step.
 
     Attributes:
         logits: (P, C) logits of the public points under the weights at which gradients were taken.
         direction: (P, C) logits of the public points under weights that are independent of this step's noise.
-        along: Released gradient along these weights.
+        along: Component of the released gradient in the direction of these weights.
         intercept: (C,) released gradient with respect to the constant coordinate.
-        noise_along: Standard deviation of the noise of `along`.
+        noise_along: Standard deviation of the noise in `along`.
         noise_intercept: Standard deviation of the noise of each number in `intercept`.
     """
 
@@ -136,14 +140,15 @@ def fit_to_sums(
 
     If holders' records are distributed like the public points and their classes follow the calibrated probabilities r,
     a holder releases on average Σ_y r_y·κ_y·(p − e_y) ⊗ f, where p is the model's prediction at that step and κ_y =
-    min(1, clip / (‖f‖·‖p − e_y‖)). Scale and offsets are chosen so that this average matches the releases along the
-    weights of earlier steps, whose noise is independent of the noise of the checked step. The comparison reveals
-    whether the model has learned noise. Differences are weighted by the noise of the releases and the spread of the
-    public points. The prior on the logits is normal, centred on equally likely classes.
+    min(1, clip / (‖f‖·‖p − e_y‖)). Scale and offsets are chosen so that this average matches the releases in the
+    direction of the weights of earlier steps. The noise of those steps is independent of the noise of the checked step,
+    so the comparison reveals whether the model has learned noise. Differences are weighted according to the noise of
+    the releases and the spread of the public points. The prior on the logits is normal, centred on equally likely
+    classes.
 
     Args:
         logits: `(P, C)` logits of the public points under the published weights.
-        checks: Checks from some of the last steps; if there are none, the model stays unchanged.
+        checks: Checks from some of the last steps; if there are none, the calibration changes nothing.
         lengths: `(P,)` norms of the features f, including the constant one. For a network, `(P, C)` ratios of the norm
             of the whole gradient to the norm of p − e_y, for each point and class.
         clip_norm: Norm to which a holder's gradient is clipped, in the units of the features.

@@ -1,8 +1,8 @@
 """Class shares among the people who took part, estimated from existing releases at no additional privacy cost.
 
-Public points are assumed to represent people, so readers of a model card need to know if class shares differ between
-people and public points. Both estimates use released sums whose noise is known; their intervals invert tests of these
-sums.
+Public points are assumed to represent people, so readers of a model card need to know if the class shares of the two
+differ. Both estimates use released sums whose noise is known. Each interval contains the shares that a test on these
+sums does not reject.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from learning.measures import NORMAL_95, wilson
 Floats = NDArray[np.float64]
 
 _WEIGHED = 0.02
-"""Allowance, besides noise, for people who contribute less than others: votes that an account could not pay for,
-clipped gradients, several records of one person (measured in docs/evaluation.md).
+"""Allowance, in addition to noise, for people who contribute less than others because their account cannot pay for a
+vote, their gradient is clipped, or they own several records (measured in docs/evaluation.md).
 """
 
 _UNCOUNTED = 0.05
@@ -38,8 +38,8 @@ class ClassShare:
 def voted_shares(counts: Floats, sigma: float) -> list[ClassShare] | None:
     """Return the shares of the classes among all votes.
 
-    All radii contain the same number of public points, so a person votes in more queries where public points are
-    sparse. The sum over all queries therefore represents people in every region. For X votes for a class out of T, X −
+    All radii contain the same number of public points, so people in regions with few public points vote in more
+    queries. The sum over all queries therefore represents people in every region. For X votes for a class out of T, X −
     s·T has noise of variance σ²·Q·(1 − 2s + C·s²), and the interval contains every s for which this difference is
     compatible with 0 (Fieller 1954).
 
@@ -67,7 +67,7 @@ def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_
     """Return class shares from the first step of a linear model, when it predicts all classes with equal probability.
 
     At that step, the gradient of a holder of class y is f ⊗ (1/C − e_y), clipped. Its constant coordinate counts
-    classes: to estimate a class's share, divide this coordinate by the part of an average holder's gradient that
+    classes: to estimate a class's share, divide this coordinate by the fraction of an average holder's gradient that
     remains after clipping, and subtract the result from 1/C. The estimate assumes that the planned people took part,
     and that clipping affects them as much as public points. The interval allows for an error of `_UNCOUNTED`.
 

@@ -54,7 +54,7 @@ _ROUNDING = 1e-9
 _ROWS_OF_A_TEACHER = 13
 _FEWEST_QUERIES = 20
 _TEACHERS_PER_NOISE = 4
-"""Smallest ratio of teachers to vote noise at which more than the minimum number of queries is asked."""
+"""Number of teachers per unit of vote noise above which more than `_FEWEST_QUERIES` queries are asked."""
 
 
 class _Asked:
@@ -109,8 +109,8 @@ class _Asked:
     def share(self, levels: list[PlannedLevel]) -> float:
         """Return the share of every cap that remains after the head counts, as determined by the smallest cap.
 
-        Caps are ignored if head counts use at least half of them. Rows with such caps take part as far as their
-        accounts allow.
+        Caps so small that head counts use at least half of them are ignored here; rows with such caps take part as far
+        as their accounts allow.
         """
         able = [level.cap for level in levels if level.cap > 2 * self._counted]
         return 1.0 - self._counted / min(able) if able else 0.5

@@ -7,7 +7,8 @@ element by element, with operations that IEEE 754 defines to the last bit (divis
 number). exp and log are avoided, because their last bit can differ between a loop's vectorised part and its scalar
 remainder.
 
-*Probabilities* use only additions, multiplications, divisions and roundings of single numbers, no library functions.
+*Probabilities* are computed one number at a time, only by addition, multiplication, division and rounding, without
+library functions.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def exponentials(exponents: Floats) -> Floats:
 
 
 def logistic(logits: Floats) -> Floats:
-    """Return 1 / (1 + exp(-x)), counted in steps of 1 / `RESIDUAL_STEPS`.
+    """Return 1 / (1 + exp(-x)), rounded to a multiple of 1 / `RESIDUAL_STEPS`.
 
     >>> logistic(np.array([0.0, -100.0, 100.0])) / RESIDUAL_STEPS
     array([0.5, 0. , 1. ])

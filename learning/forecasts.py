@@ -1,7 +1,7 @@
 """Forecasts of accuracy (the share of correct labels or predictions), in one form for all methods.
 
 If there are labelled public points, a forecast is tested on them; the fewer there are, the wider its interval. Without
-labelled points, a forecast is based on an assumption and gives bounds on the share that hold if the assumption is true.
+labelled points, a forecast makes an assumption, and gives bounds on the share that are valid if the assumption is true.
 Each forecast states its basis in words.
 """
 
@@ -42,7 +42,7 @@ CLUSTERS = gettext_noop(
 )
 
 _ROOT = 0.5
-"""Error of a share when n public points represent all people, times √n."""
+"""Error of a share if n public points represent all people, multiplied by √n."""
 _LEAST_KEPT, _LEAST_LOST = 0.8, 0.02
 _FEW_POINTS = 600
 _FEW = gettext_noop(
@@ -118,9 +118,9 @@ def judged_forecast(
 ) -> Forecast:
     """Return a forecast that was tested on labelled public points.
 
-    The interval is Wilson's for ``judged`` points, widened by the error from choosing the points that represent people.
-    If the share will later be measured on few other points, chance also affects that measurement. The interval is then
-    computed for 1 / (1/judged + 1/measured) points, as for a difference of two shares.
+    The interval is Wilson's for ``judged`` points, widened because the points that represent people are chosen at
+    random. If the share will later be measured on only a few other points, chance also affects that measurement. The
+    interval is then computed for 1 / (1/judged + 1/measured) points, as for a difference of two shares.
 
     Args:
         of: `LABELS` or `MODEL`.

@@ -1,7 +1,7 @@
 """Numeric libraries: checks for PyTorch, and a limit of one thread per library.
 
-Workers have PyTorch. Machines that only serve pages, schedule tasks or make backups do not need it. Tasks run in
-parallel, one process per core, so each library should use only one thread.
+PyTorch is installed on workers. Machines that only serve pages, schedule tasks or make backups do not need it. Tasks
+run in parallel, with one process per core, so each library should use only one thread.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Measures of class probabilities on test points, each with a 95 % interval, independent of models and of Django.
 
-For more than two classes, areas under the ROC curve and average precisions are one-versus-rest means over the classes
-that have points. For two classes, they refer to the second class. Probabilities are not clipped, so a true class of
-probability 0 has infinite loss.
+For more than two classes, areas under the ROC curve and average precisions are computed for each class against the
+rest, and averaged over the classes that occur. For two classes, both measures refer to the second class. Probabilities
+are not clipped, so a true class of probability 0 has infinite loss.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Bin:
-    """Points of similar probability: their number, mean probability, and number of predictions that came true."""
+    """Points of similar probability: their number, mean probability, and how many of the predictions came true."""
 
     points: int
     predicted: float
@@ -56,7 +56,7 @@ def mean_estimate(values: Floats) -> Estimate:
 
 
 def wilson(share: float, points: int) -> tuple[float, float]:
-    """Return both ends of the interval for a share of this many points (Wilson 1927).
+    """Return both ends of the interval for a share observed on ``points`` points (Wilson 1927).
 
     >>> tuple(round(end, 3) for end in wilson(0.9, 100))
     (0.826, 0.945)
@@ -98,8 +98,8 @@ def brier(probabilities: Floats, truth: Classes) -> Estimate:
 def area(probabilities: Floats, truth: Classes) -> Estimate:
     """Return the area under the ROC curve, with the interval of DeLong, DeLong and Clarke-Pearson (1988).
 
-    A point's influence on a mean over classes is the mean of its influences on the classes, so the same interval
-    applies.
+    A point's influence on the mean over classes is the mean of its influences on the areas of the classes, so the same
+    formula gives the interval of this mean.
     """
     return _mean_area([(probabilities[:, number], truth == number) for number in _judged(probabilities, truth)])
 
@@ -127,9 +127,9 @@ def _mean_area(judged: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> Estimate:
 
 
 def _judged(probabilities: Floats, truth: Classes) -> list[int]:
-    """Return the classes whose areas are averaged: all that some points, but not every point, belong to.
+    """Return the classes whose areas are averaged: those that contain some of the points, but not all of them.
 
-    For two classes, this is at most the second class.
+    Of two classes, only the second is considered.
     """
     classes = probabilities.shape[1]
     counts = np.bincount(truth, minlength=classes)
@@ -154,8 +154,8 @@ def _influences(scores: Floats, positive: NDArray[np.bool_]) -> tuple[float, Flo
 def average_precision(probabilities: Floats, truth: Classes) -> Estimate:
     """Return the area under the precision-recall curve, as a sum over thresholds without interpolation.
 
-    The interval is computed for the log odds, with the standard deviation over resampled points and Student's
-    distribution for the number of points in the rarest class.
+    The interval is computed for the log odds. It uses the standard deviation over resampled points, and Student's
+    distribution with degrees of freedom from the number of points in the rarest class.
     """
     judged = _judged(probabilities, truth)
     if not judged:

@@ -1,4 +1,4 @@
-"""Published models, by the learner that reads them: students, and models from gradient steps."""
+"""Published models, which are read according to their learner: students, and models from gradient steps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Encoder process, which reads blocks of records from its input and writes their vectors to its output.
 
 Each block is encoded in a forked copy of the process, which then exits. If the copy fails, every record of the block is
-encoded in a separate copy. Failures therefore do not depend on memory left behind by other records, and a slow record
-does not delay others.
+encoded in a separate copy. Whether a record fails therefore does not depend on memory left behind by other records, and
+a slow record does not delay others.
 """
 
 from __future__ import annotations

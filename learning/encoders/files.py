@@ -75,7 +75,7 @@ class ImageInput:
         return len(self.mean)
 
     def suits(self, schema: Schema) -> bool:
-        """Return whether records of a schema can be encoded: images with these colour channels, or grey images."""
+        """Return whether the encoder accepts a schema's records: images with its number of channels, or grey images."""
         return isinstance(schema, ImageSchema) and schema.channels in (1, self.channels)
 
     def to_json(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class TextInput:
             raise EncoderError(problem, Sentence(_("Declare a whole number from 4 to %(most)s."), most=MOST_TOKENS))
 
     def suits(self, schema: Schema) -> bool:
-        """Return whether a schema's records can be encoded because they are texts."""
+        """Return whether the encoder accepts records of this schema, which must be texts."""
         return isinstance(schema, TabularSchema) and schema.text is not None
 
     def to_json(self) -> dict[str, Any]:

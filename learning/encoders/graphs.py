@@ -34,9 +34,9 @@ _NAMES = """
     Xor
 """
 OPERATORS = frozenset(_NAMES.split())
-"""ONNX operators that an encoder may use, because their outputs depend only on their inputs, not on a state or a seed.
+"""ONNX operators that an encoder may use, because their outputs depend only on the inputs, not on a state or a seed.
 
-Operators that contain graphs (Loop, Scan, If, SequenceMap) and operators for sequences and strings are excluded.
+Excluded are operators that contain graphs (Loop, Scan, If, SequenceMap), and operators for sequences and strings.
 """
 
 

@@ -22,7 +22,9 @@ START_TIME = 120.0
 RECORD_TIME = 30.0
 """Maximum processor time in seconds for a record."""
 PATIENCE = 5.0
-"""Largest slowdown of a block on a busy machine before the process is considered stuck."""
+"""Largest ratio of a block's elapsed time on a busy machine to its time limit; beyond it, the process is considered
+stuck.
+"""
 MOST_NUMBERS = 1 << 16
 """Largest number of components of a vector."""
 BLOCK = 32

@@ -1,4 +1,4 @@
-"""Fitted scikit-learn classifiers as nodes of an ONNX graph, in double precision like scikit-learn's own."""
+"""Fitted scikit-learn classifiers as nodes of an ONNX graph, in double precision as in scikit-learn."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _softmax(graph: Graph, logits: str, count: int) -> str:
 
 
 def _neighbours(graph: Graph, x: str, estimator: KNeighborsClassifier) -> str:
-    """Return each class's share of the nearest points; of several equally near points, the first are used."""
+    """Return each class's share of the nearest points; among points at the same distance, the first are used."""
     points = estimator._fit_X
     stored = graph.cast(graph.constant(points), DOUBLE)
     products = graph.node("MatMul", x, graph.node("Transpose", stored, perm=[1, 0]))

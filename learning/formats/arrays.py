@@ -114,7 +114,9 @@ def checked_labels(y: Array, classes: Sequence[str], records: int, report: Repor
 
 
 def checked_targets(y: Array, target: Target, records: int, report: Report) -> npt.NDArray[np.int64] | None:
-    """Return target codes, one per record. ``y`` has a column per part of the target; with one part, it may be flat.
+    """Return target codes, one per record.
+
+    ``y`` has a column for each part of the target; for a single part, it may be flat.
 
     >>> from learning.outcomes import Numbers
     >>> checked_targets(np.array([0.5, 1.0]), Numbers(0, 1), 2, Report()).tolist()
@@ -299,7 +301,7 @@ def npz_shapes(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
 
 
 def _read_array(path: Path, axes: int, progress: Progress) -> npt.NDArray[np.uint8]:
-    """Read a magic number (zeros, type, number of axes), the length of each axis, and then the values."""
+    """Read an array: a magic number (zeros, type, number of axes), then the length of each axis, then the values."""
     with open_content(path) as content:
         magic = content.stream.read(4)
         if magic != _UNSIGNED_BYTES + bytes([axes]):

@@ -56,7 +56,7 @@ def parquet_batches(
 
 
 class _Others:
-    """Unrequested columns of a file, which are read only for rows whose requested columns are all empty."""
+    """Columns of a file that were not requested. They are read only for rows whose requested columns are all empty."""
 
     def __init__(self, file: parquet.ParquetFile, names: list[str]) -> None:
         self._file, self._names = file, list(dict.fromkeys(names))
@@ -65,7 +65,7 @@ class _Others:
         self._empty: tuple[int, set[int]] = (-1, set())
 
     def are_empty(self, row: int) -> bool:
-        """Return whether these columns are all empty in a row, counted from 0."""
+        """Return whether a row, counted from 0, is empty in all of these columns."""
         if not self._names:
             return True
         group = int(np.searchsorted(self._ends, row, side="right"))
@@ -141,7 +141,7 @@ def values_of(column: pa.Array) -> list[object]:
     return list(Vector(column))
 
 
-#: Number of rows searched for a header.
+#: Number of rows in which a header is searched for.
 _FIRST = 100
 _AGAIN = _("Save it again with the program that made it, or as CSV.")
 
@@ -156,8 +156,8 @@ class FileRecords:
         count: Number of records declared by the file, at least 1.
         remarks: Remarks for the person who declares the columns.
         ordered_by: Time column of an extract from a health system, used to combine a person's rows into one. The
-            columns of such a file depend on the data, so columns that the schema lacks are ignored, and columns that
-            the file lacks are treated as empty.
+            columns of such a file depend on its data, so columns that are missing from the schema are ignored, and
+            columns that are missing from the file are treated as empty.
         counted: Columns of an extract that are filled if something was recorded, and otherwise empty.
         balance: Counts of the resources or rows of an extract that were used, refused or left out.
         above: Numbers of the non-empty rows above the header.
@@ -219,7 +219,7 @@ def record_batches(
 
 
 def _fits(number: int, row: Sequence[object], columns: int, report: Report) -> bool:
-    """Return whether a row has no cells beyond the named columns; otherwise report an error."""
+    """Return whether a row has no more cells than there are named columns; otherwise report an error."""
     beyond = [value for value in row[columns:] if value != ""]
     if beyond:
         problem = Sentence(_("The row has a cell after the last named column: “%(value)s”."), value=shown(beyond[0]))

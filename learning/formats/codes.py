@@ -40,7 +40,7 @@ class CodeSystem:
         return (*(name for name, _pattern in self.groups), *(("other",) if self.has_others else ()))
 
     def place(self, code: str) -> int | None:
-        """Return the number of a code's group; None if the code is misspelled or in no group.
+        """Return the number of a code's group; None if the code is misspelled or belongs to no group.
 
         >>> system = CODE_SYSTEMS["icd9"]
         >>> [system.names[system.place(code)] for code in ("428.0", "250.83", "V45", "E812")]

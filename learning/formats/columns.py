@@ -138,8 +138,8 @@ class Dated:
     """Base class of columns that may contain dates. Each date is converted to the time between it and a reference date.
 
     Attributes:
-        until: End of the counted time: a date (year, month, day), or the name of a date column.
-        since: Start of the counted time, used instead of ``until``.
+        until: Reference date at which the counted time ends: a date (year, month, day), or the name of a date column.
+        since: Reference date at which the counted time starts, declared instead of ``until``.
         unit: One of ``DATE_UNITS``.
         written: One of ``DATE_ORDERS``, used for the dates of this column and of its reference column.
     """
@@ -177,11 +177,11 @@ class Dated:
 
     @property
     def reference_column(self) -> str | None:
-        """Name of the column with each record's reference date; None if all records have the same one."""
+        """Name of the column with each record's reference date; None if all records have the same reference date."""
         return self.reference if day_number(self.reference, "ymd") is None else None
 
     def durations(self, values: Sequence[object], references: Sequence[object] = ()) -> list[object]:
-        """Convert each date to a time in the column's unit. Numbers within the range are kept as times.
+        """Convert each date to a time in the column's unit. Numbers within the range are times already and are kept.
 
         Markers for unknown values remain unchanged, and values that are not dates become None. If the reference is
         unknown, the time is unknown, too.
@@ -369,7 +369,7 @@ def texts(x: npt.NDArray[np.uint8]) -> list[str]:
 
 
 class Notes(NamedTuple):
-    """Numbers of values that are clipped to the range, undeclared (“other”), or missing."""
+    """Numbers of values that are clipped to the range, undeclared (and so treated as “other”), or missing."""
 
     clipped: int = 0
     unknown: int = 0
@@ -405,7 +405,7 @@ class FeatureColumn(Protocol):
         ...
 
     def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
-        """Return whether encoding changes each (allowed) value: it is out of range, undeclared, or too long."""
+        """Return whether each allowed value is out of range, undeclared or too long, so that encoding changes it."""
         ...
 
 
@@ -669,7 +669,7 @@ class CodeColumn(_OneHotColumn):
         return np.maximum.reduceat(each, np.cumsum([0, *map(len, named[:-1])]))
 
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
-        """Return the position of each value's group (the last one of several); undeclared if a code cannot be read."""
+        """Return the position of each value's group (the last of several); ``_UNDECLARED`` if a code is misspelled."""
         return mapped(values, self._place, np.int64)
 
     def _place(self, cell: object) -> int:
@@ -683,7 +683,7 @@ class CodeColumn(_OneHotColumn):
         return max(known) if len(known) == len(groups) else _UNDECLARED
 
     def _named(self, value: str) -> list[str]:
-        """Return the codes in a value, and markers for unknown values; at least one."""
+        """Return the codes and the markers for unknown values that a value contains, at least one."""
         if not self.several or value in self.missing:
             return [value]
         return [code for part in value.split(SEVERAL) if (code := part.strip(" \t"))] or [""]

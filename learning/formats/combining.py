@@ -176,7 +176,7 @@ def _values(
     else:
         assert isinstance(column, NumericColumn), "others have no such rule"
         found = numbers(present).clip(column.minimum, column.maximum)
-    if rule == MEAN:  # added in order, so that the mean depends only on the owner's own numbers, bit for bit
+    if rule == MEAN:  # added in order, so that every bit of the mean depends only on the owner's own numbers
         made = np.bincount(owner[known], found, len(starts)) / np.maximum(count, 1)
     else:
         made = np.full(len(starts), np.inf if rule == MINIMUM else -np.inf)

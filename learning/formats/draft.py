@@ -1,8 +1,8 @@
 """Draft of a schema, made from the header and the first records of a file, for a person to correct.
 
-A schema is public. Anything that a draft takes from private records, such as a largest value or a rare word, would be
-published with it. A draft of private records therefore contains only the names and kinds of columns. Ranges, values and
-classes come from public records, or from the person who declares the schema.
+A schema is public, so anything that its draft takes from private records, such as a largest value or a rare word, would
+be published. A draft made from private records therefore contains only the names and kinds of columns. Ranges, values
+and classes come from public records, or from the person who declares the schema.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ MOST_COLUMNS = 1000
 _MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "k.A.", "-")
 _HOLDER = re.compile(r"holder|pseudonym|patient|person|subject|participant|proband|\bwho\b|\bwer\b|user", re.IGNORECASE)
 _LABEL = re.compile(r"label|class|target|outcome|diagnosis|result|krank|\by\b|income|readmitted", re.IGNORECASE)
-#: Common names of code columns. A column gets the first system that contains all its values.
+#: Common names of code columns, with code systems. A column gets the first of these systems that contains all its
+#: values.
 _CODED = (
     (re.compile(r"diag|icd|cond", re.IGNORECASE), ("icd9", "icd10")),
     (re.compile(r"(?<![a-z])atc(?![a-z])|drug|medic|medik|wirkstoff", re.IGNORECASE), ("atc",)),
@@ -49,7 +50,7 @@ _CODED = (
 )
 _IDENTIFIER = re.compile(r"(?<![a-z])(ids?|uuid|key|codes?|nr|plz|zip|postcode|phone|iban|mrn)(?![a-z])")
 _BIRTH = re.compile(r"birth|born|geb|(?<![a-z])dob(?![a-z])", re.IGNORECASE)
-#: Maximum age in years, because the dates of birth in a file do not show how old people may be.
+#: Assumed maximum age in years, because dates of birth in a file do not show what the maximum is.
 _AGES = 120
 #: Numbers that begin with 0 are treated as strings.
 _CODE = re.compile(r"0\d+")
@@ -493,7 +494,7 @@ def _code_system(name: str, values: Sequence[str]) -> str | None:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return the separator that splits the most lines into the same number of cells, which must be more than one."""
+    """Return the separator that splits the largest number of lines into an equal number of cells (more than one)."""
 
     def alike(separator: str) -> tuple[int, int]:
         try:
@@ -529,11 +530,13 @@ def _in_order(value: str) -> tuple[int, float, str]:
 
 
 PERHAPS_VALUES = ("NA", "None")
-"""Words for unknown values that are valid values of some columns, such as countries and complications."""
+"""Words that usually mean unknown, but are valid values in some columns, such as countries and complications."""
 _PLACES = 5
-#: A numeric column has at least this many numbers per cell that is not a number, and at least this many distinct ones.
+#: A numeric column has at least `_FOR_EACH` numbers for each cell that is not a number, and at least `_DIFFERENT`
+#: distinct numbers.
 _FOR_EACH, _DIFFERENT = 4, 4
-#: Numbers among other text are codes unless more than this many, or at least one in this many, are distinct.
+#: Numbers among other text are treated as codes if at most `_MORE_THAN_CODES` of them are distinct, and fewer than one
+#: in `_FIFTH`.
 _MORE_THAN_CODES, _FIFTH = 12, 5
 _FEW_FILLED = 5
 
@@ -549,7 +552,7 @@ def as_number(value: str, decimal: str) -> float | None:
 
 
 def most_numbers(counts: Mapping[str, int], decimal: str) -> list[float]:
-    """Return the distinct numbers in a column; empty if the column is not numeric. A few cells may contain other text.
+    """Return the distinct numbers in a column, in which a few cells may contain other text; empty if it is not numeric.
 
     Args:
         counts: Number of cells with each known value.

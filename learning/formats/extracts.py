@@ -16,7 +16,7 @@ from learning.formats.codes import CODE_SYSTEMS
 PERSON, MOMENT, SEX, BORN = "person", "date", "sex", "born"
 """Columns in every extract: pseudonym, time, sex and date of birth."""
 YES = "yes"
-"""Value for a condition that was recorded."""
+"""Value of a condition column if the condition was recorded."""
 _CONDITION = "condition: "
 _PARTIAL = re.compile(r"(\d{4})(?:-(\d{2}))?", re.ASCII)
 #: Names of ICD code systems in FHIR (URLs) and in OMOP (vocabularies: ICD10CM, ICD10GM, ICD9CM).
@@ -112,7 +112,7 @@ def condition_name(codings: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def day(value: object) -> str:
-    """Return a date as a string; a year or month is represented by its middle."""
+    """Return a date as a string; a year or month is represented by the day in its middle."""
     text = "" if value is None else str(value).strip()
     partial = _PARTIAL.fullmatch(text)
     if not partial:

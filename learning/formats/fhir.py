@@ -25,7 +25,8 @@ from learning.formats.table import text_of
 
 _NOT_SO = {"entered-in-error", "refuted", "cancelled"}
 _UNSURE = {"unconfirmed", "provisional", "differential"}
-#: ICD-10-GM diagnostic certainties that are not used: excluded, suspected, status post. Only G (confirmed) is.
+#: ICD-10-GM diagnostic certainties whose codes are left out: excluded, suspected, status post. Only G (confirmed) is
+#: used.
 _CERTAINTY = re.compile(r"diagnosesicherheit", re.IGNORECASE)
 _NOT_CONFIRMED = {"A", "V", "Z"}
 _READ = ("Patient", "Observation", "Condition")
@@ -84,7 +85,7 @@ class _Resource(NamedTuple):
 
 @dataclass
 class _Patients:
-    """Patients that can be referred to by URL, by server and id, or by identifier."""
+    """The file's patients, which references can name by URL, by server and id, or by identifier."""
 
     by_url: dict[str, str] = field(default_factory=dict)
     by_id: dict[str, str] = field(default_factory=dict)

@@ -127,7 +127,7 @@ def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
 
 
 class _Bounded(io.RawIOBase):
-    """Stream of uncompressed bytes that raises an error if it is longer than the compressed file may contain."""
+    """Stream of uncompressed bytes that raises an error if a compressed file contains more of them than allowed."""
 
     def __init__(self, stream: IO[bytes] | gzip.GzipFile, most: int) -> None:
         self._stream, self._most, self._read = stream, most, 0
@@ -228,7 +228,7 @@ def sound(path: Path, problem: str, remedy: str, *unsound: type[Exception]) -> I
     """Convert a library's exceptions about a broken file to DataErrors.
 
     Args:
-        problem: Message that the file is broken; ``%(error)s`` is replaced by the library's message.
+        problem: Message saying that the file is broken; ``%(error)s`` is replaced by the library's message.
         remedy: Advice about what to do.
 
     Raises:

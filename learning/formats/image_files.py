@@ -38,7 +38,7 @@ FRAMES = _("The image has %(count)d frames.")
 EACH_FRAME = _("Save each frame as a separate file.")
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _PALETTE = "PALETTE COLOR"
-#: Photometric interpretations that are read as RGB; pydicom converts all that begin with YBR.
+#: Photometric interpretations that are read as RGB; pydicom converts those whose names begin with YBR.
 _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 _BITS = (1, 8, 16, 32)
 _OTHERWISE = _("Save it as PNG, or leave it out.")
@@ -350,7 +350,7 @@ def _picture(content: bytes, schema: ImageSchema) -> Image.Image:
 
 
 def _sized(image: Image.Image, width: int, height: int, fit: str) -> Image.Image:
-    """Return an image in the declared size; padding is black."""
+    """Return an image in the declared size, with black padding if needed."""
     if image.size == (width, height):
         return image
     match fit:
@@ -420,7 +420,7 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
 
 
 def _whole_rows(reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
-    """Yield the rows, which must have as many cells as the header, because an extra cell may belong to another person.
+    """Yield the rows. Each must have as many cells as the header, because an extra cell may belong to another person.
 
     Raises:
         DataError: A row has more or fewer cells, or its quotes do not match.

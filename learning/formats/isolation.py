@@ -33,13 +33,13 @@ from learning.formats.schema import Schema
 logger = logging.getLogger(__name__)
 
 _MB = 1 << 20
-#: A reader may run this many times as long as its processor time, because waiting for the disk uses none.
+#: Largest ratio of elapsed time to processor time, because a reader that waits for the disk uses no processor time.
 _PATIENCE = 2
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """Limits for a reader: memory in MB, beyond that of its programs, and processor time in seconds."""
+    """Limits for a reader: memory in MB, in addition to that of its programs, and processor time in seconds."""
 
     memory: int
     seconds: int
@@ -129,7 +129,7 @@ def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progre
             process.stdin.write(json.dumps(request).encode())
             process.stdin.close()
         except BrokenPipeError:
-            pass  # the way the process ended is more informative
+            pass  # how the process ended is more informative
         try:
             while True:
                 step, _array = frame_read(process.stdout)

@@ -13,7 +13,7 @@ MOST_NUMBERS = 1_000_000_000
 LEAST_CONTENT = 256 << 20
 """Number of uncompressed bytes that even a small compressed file may contain."""
 MOST_GROWTH = 200
-"""Largest compression ratio above that size; real data have ratios of 3 to 50."""
+"""Largest compression ratio of content above that size; real data have ratios of 3 to 50."""
 LONGEST_LINE = 1 << 20
 """Largest number of characters in a line of a table."""
 

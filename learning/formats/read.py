@@ -1,6 +1,6 @@
 """Reader for any file described by a schema; the format is determined by the file's name or first bytes.
 
-`preview` shows the person who imports a file the first records as they are encoded, in words and pictures.
+`preview` shows the first encoded records, in words and pictures, to the person who imports a file.
 """
 
 from __future__ import annotations

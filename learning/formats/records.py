@@ -46,7 +46,10 @@ class RowLists:
         self._holders += holders or ()
 
     def rows(self, empty: npt.NDArray[Any], *, labels: bool, holders: bool) -> Rows:
-        """Return the records, or ``empty`` if there are none, with labels and holders only if all records have them."""
+        """Return the records, or ``empty`` if there are none.
+
+        Labels and holders are included only if all records have them.
+        """
         x = np.concatenate(self._x) if self._x else empty
         y = np.concatenate(self._y) if self._y else np.empty(0, np.int64)
         has_labels, has_holders = labels and len(y) == len(x), holders and len(self._holders) == len(x)
@@ -158,14 +161,14 @@ def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[s
 
 
 def _of_persons(schema: TabularSchema) -> set[str]:
-    """Return the columns used to combine and order a person's records; if none, people have one record each."""
+    """Return the columns used to combine and order a person's records; empty if records are not combined."""
     if schema.one_record is None or schema.holder is None:
         return set()
     return {schema.holder.name, *([schema.one_record.by] if schema.one_record.by else [])}
 
 
 ABOVE = 20
-"""Number of rows searched for a header."""
+"""Number of rows in which a header is searched for."""
 
 
 def declared_header(rows: Sequence[Sequence[str]], declared: Collection[str]) -> int | None:
@@ -188,7 +191,7 @@ def header_place(rows: Sequence[Sequence[str]], declared: Collection[str] = ()) 
     2
 
     Raises:
-        DataError: The first row that may be the header does not name all columns.
+        DataError: The first row that could be the header does not name all columns.
     """
     filled = [[place for place, cell in enumerate(row) if cell] for row in rows]
     if (place := declared_header(rows, declared)) is not None:

@@ -1,4 +1,4 @@
-"""Results of readers: records, errors, and a report of all errors and changes, with a balance of rows or resources."""
+"""Results of readers: records, and a report with all errors, all changed values, and a balance of rows or resources."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ _PLACES = 20
 
 @dataclass
 class OmittedItems:
-    """Items that were left out for the same reason: their number, and where in the file the first ones are."""
+    """Items that were left out for the same reason: their number, and the places of the first ones in the file."""
 
     count: int = 0
     places: list[int] = field(default_factory=list)
@@ -356,7 +356,7 @@ class Report:
         clipped: Number of values per column that were set to the end of their range.
         unknown: Number of values per column that are treated as “other” because they are undeclared.
         missing: Number of unknown values per column.
-        records: Number of records before each holder's records were combined.
+        records: Number of records in the file, before each holder's records were combined.
         balance: Counts of the rows or resources that were used, refused or left out.
 
     >>> report = Report()

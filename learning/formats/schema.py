@@ -1,4 +1,4 @@
-"""Schema of a dataset's records, declared publicly once and used for files and for predictions."""
+"""Schema of a dataset's records, which is declared publicly once and then used for both files and predictions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
 
 @dataclass(frozen=True)
 class TabularSchema:
-    """Records of a table (CSV or Parquet), or arrays with a position for each number of an encoded record.
+    """Records of a table (CSV or Parquet), or of arrays that contain the numbers of encoded records in order.
 
     Instead of classes, the schema may declare another ``target``; in that case, columns with the role ``target``
     contain its parts.

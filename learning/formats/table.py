@@ -275,7 +275,7 @@ def separator_line(line: str) -> str:
 
 
 def _records(lines: Lines, schema: TabularSchema, report: Report) -> Iterator[Line]:
-    """Yield the valid records up to the last one that begins in the current block; count and report other lines."""
+    """Yield the valid records up to the last one that begins in the current block; count and report all other lines."""
     texts, before = iter(lines), lines.number
     reader = csv.reader(texts, delimiter=schema.delimiter, skipinitialspace=True, strict=True)
     while True:
@@ -304,9 +304,9 @@ def _records(lines: Lines, schema: TabularSchema, report: Report) -> Iterator[Li
 def _header(
     lines: Iterator[Line], schema: TabularSchema, wanted: set[str], report: Report
 ) -> tuple[list[str], list[Line]] | None:
-    """Return the names of the file's columns, and the rows below them that were read in search of the header.
+    """Return the names of the file's columns, and the rows below the header that have already been read.
 
-    Returns None and reports the reason if the rows cannot be read without the names.
+    If the rows cannot be read without the names, return None and report the reason.
     """
     declared = [column.name for column in schema.columns]
     if not schema.header:

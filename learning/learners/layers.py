@@ -75,7 +75,7 @@ _HIDDEN = 128  # size of the last hidden layer
 _LARGE = 16
 """The first convolution has stride 2 if the shorter side of the images has at least this many pixels."""
 _POOLED = 4
-"""Maps are not pooled if their shorter side has fewer pixels."""
+"""Feature maps are not pooled if their shorter side has fewer pixels than this."""
 
 
 def consistency_layers(
@@ -87,8 +87,9 @@ def consistency_layers(
     norm and ReLU. The first convolution has stride 2 if images are large enough.
 
     Args:
-        filters: Number of filters of the first convolution; the second has twice, the third four times as many.
-        deep: Whether the second and the third are each followed by another similar convolution.
+        filters: Number of filters of the first convolution; the second has twice as many, and the third four times as
+            many.
+        deep: Whether the second and the third convolution are each followed by another one of the same kind.
     """
     height, width, channels = shape if len(shape) == 3 else (*shape, 1)
     stride = 2 if min(height, width) >= _LARGE else 1
@@ -128,7 +129,10 @@ def plain_layers(modules: Iterable[nn.Module | PlainLayer]) -> list[PlainLayer]:
 
 
 def _plain(module: Any) -> list[PlainLayer]:
-    """Return a list of the layer, or an empty list if it has no effect. Names identify it, without loading PyTorch."""
+    """Return a list of the layer, or an empty list if it has no effect.
+
+    Its kind is recognised by name, without PyTorch.
+    """
     if isinstance(module, PlainLayer):
         return [module]
     match type(module).__name__:

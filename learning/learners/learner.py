@@ -33,7 +33,7 @@ _SEEDS = 2**32
 def parameter(
     default: int | float | bool, help: str, *, minimum: float | None = None, maximum: float | None = None
 ) -> Any:
-    """Return a field of a learner. Its type is that of the default; its range includes both ends."""
+    """Return a field of a learner. Its type is that of ``default``, and its range includes both ends."""
     return field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
 
 
@@ -90,7 +90,7 @@ class Parametrised(ABC):
     """Common base class of learners and students. Subclasses are frozen dataclasses with fields made by ``parameter``.
 
     Attributes:
-        name: Key in the registry, in the database and in the API.
+        name: Key in the registry, the database and the API.
         label: Name on pages, in English, marked for translation.
         help: Purpose in one sentence, marked for translation; may be empty.
         model_format: Format of a stored model, and suffix of its file.

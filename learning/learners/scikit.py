@@ -53,7 +53,7 @@ class ScikitModel(Model):
 
 
 def _plain(archive: bytes) -> bytes:
-    """Return the compressed archive without timestamps and memory addresses; equal models give identical files."""
+    """Return the compressed archive without timestamps and memory addresses, so equal models give identical files."""
     numbers: dict[bytes, int] = {}
     content = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(content, "w") as target:
@@ -71,13 +71,13 @@ def _plain(archive: bytes) -> bytes:
                 member = schema
             else:
                 name = numbered(name.encode()).decode()
-            # The date of every file is the first day that the format supports.
+            # Every member gets the earliest date that the zip format supports.
             target.writestr(zipfile.ZipInfo(name), member, compress_type=zipfile.ZIP_DEFLATED)
     return content.getvalue()
 
 
 def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequence[str] = ()) -> ScikitModel:
-    """Return a stored model whose estimator has this class. Only types that skops trusts or that are listed are loaded.
+    """Return a stored model whose estimator has this class. Only listed types, and those trusted by skops, are loaded.
 
     Raises:
         ValueError: The bytes are not such a model; the message describes the expected model as `name`.

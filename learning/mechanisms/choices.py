@@ -49,10 +49,10 @@ class Choice:
         values: Possible values, each with its label.
         kinds: Possible kinds by name, each with its own parameters.
         parameters: Name of the choice that holds the kind's parameters; if empty, they are stored with the kind's name.
-        optional: Whether None is allowed, which leaves the choice to a public rule.
-        unset: Description of the public rule that applies to None.
+        optional: Whether None is allowed; a public rule then makes the choice.
+        unset: Description of this public rule.
         percent: Whether forms show a share in per cent.
-        only_if: Values of other choices, by name, for which this choice applies.
+        only_if: Values that other choices must have for this choice to apply, by name.
         rehearsed: Values that only rehearsals may use.
         needs_public_points: Whether the choice applies only if a run has public points.
         is_column: Whether the value is the name of a column of the private dataset (None or "" for no column).
@@ -143,7 +143,7 @@ class Choices:
     """
 
     def __post_init__(self) -> None:
-        # A combination can be checked only once each choice is valid.
+        # A combination can be checked only if each single choice is valid.
         alone = [fault for each in self.described() for fault in each.faults(getattr(self, each.name))]
         if faults := alone or list(self.faults()):
             raise ChoicesError(faults)
@@ -193,7 +193,7 @@ def representation_choice(help: str = "") -> Any:
 
 @dataclass(frozen=True)
 class HolderChoices(Choices):
-    """Choices shared by all methods that ask each holder about records in a public representation."""
+    """Choices shared by all methods that use each holder's records in a public representation."""
 
     representation: str = representation_choice()
     representation_parameters: Mapping[str, Any] = choice(

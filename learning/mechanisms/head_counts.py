@@ -19,8 +19,8 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, con
 class HeadCountQuestion:
     """See :class:`learning.mechanisms.protocol.Question`. Records (cells, H) state whether each person is in a cell.
 
-    A person in k cells contributes a vector of norm √k. Divided by √``most``, it has the squared norm k/most ≤ 1 under
-    noise of standard deviation ``noise``, so the person is charged k/(most·noise²).
+    A person in k cells contributes a vector of norm √k. After division by √``most``, its squared norm is k/most ≤ 1 and
+    the noise has standard deviation ``noise``, so the person is charged k/(most·noise²).
 
     Attributes:
         most: Largest number of cells that may contain the same person.

@@ -54,8 +54,8 @@ def signal(levels: Sequence[PlannedLevel]) -> float:
 def best_threshold(levels: Sequence[PlannedLevel]) -> float:
     """Return the cap, in μ², with the largest signal if all people with at least this cap are weighted by it.
 
-    This cap has the largest n·μ, where n is the number of people with at least this cap (see Cyffers, Ziani, "Limits of
-    personalizing differential privacy budgets", 2026, for the limit of the gain from personal budgets).
+    This cap has the largest n·μ, where n is the number of people with at least this cap. Cyffers and Ziani ("Limits of
+    personalizing differential privacy budgets", 2026) bound the gain from personal budgets.
 
     >>> best_threshold([PlannedLevel("HIGH", 1.0, 10.0), PlannedLevel("LOW", 4.0, 5.0)])
     1.0
@@ -79,7 +79,7 @@ class PlanError(ValueError):
 class People:
     """Holders who are asked, with their ids ``holders`` (H,) in ascending order.
 
-    Accounts in μ², (H,) each: ``caps``, ``limits`` for this batch, and ``spent``.
+    The accounts are three arrays (H,) in μ²: ``caps``, ``limits`` for this batch, and ``spent``.
     """
 
     holders: NDArray[np.int64]
@@ -113,7 +113,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Draws:
-    """Randomness of one batch: ``noise``, and a ``seed`` for samples (None for the operating system's randomness)."""
+    """Sources of randomness for a batch: ``noise``, and the ``seed`` of samples (None for the operating system's)."""
 
     noise: Noise
     seed: int | None = None
@@ -130,10 +130,10 @@ class PartRelease:
         labels: (Q,) labels, None for rejected queries.
         counts: (Q, C) counts, if any, stored with the queries.
         reinforced: (Q,) True for a student's own labels, if the mechanism allows any.
-        charges: Charges per person in each budget of the plan, in μ², if they follow from the release and are the same
-            for all people in a budget; None if each answer contains its own charges.
+        charges: Charge per person in each budget of the plan, in μ², if it follows from the release and is the same for
+            everyone in the budget; None if answers contain individual charges.
         classes: Charge of each charging class, if charges differ within a budget. In this case, ``charges`` contains
-            the increase of the largest charge within each budget.
+            how much the largest charge within each budget has increased.
         exhausted: Budgets that cannot pay for the next query.
     """
 
@@ -197,7 +197,7 @@ class Question(Protocol):
         ...
 
     def bounds(self, part: slice) -> list[float] | None:
-        """Return the largest charge of a part to any person under each promise of the plan, in μ². Public.
+        """Return the largest charge of a part to any person with each promise of the plan, in μ². Public.
 
         None if the part charges no one, because people have already been charged with an earlier part.
         """
@@ -208,8 +208,9 @@ class Question(Protocol):
     ) -> Arrays:
         """Return people's contributions to a part, and each person's ``charge`` (H,) in μ²; both are secret.
 
-        If all people in a budget are charged the same, the release contains this charge, and ``group`` (H,) replaces
-        ``charge``: the budget or charging class of each person. ``records`` returns :class:`Records` or another input.
+        If all people in a budget are charged the same, the release contains the charge, and the answer has ``group``
+        (H,) instead of ``charge``: the budget or charging class of each person. ``records`` returns :class:`Records` or
+        another input.
 
         If only these people are asked (``alone``), they may answer several steps in a row, each using the previous
         release. This method then draws the noise of these releases, which no one sees before the commit.

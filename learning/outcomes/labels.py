@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 _EXPONENTIAL_STEPS = 2.0**30
-_LEAST = 0.02  # lower bound, because steps would be unbounded if the model was certain of every public point
+# lower bound of curvatures; without it, steps would be unbounded if the model was certain of every public point
+_LEAST = 0.02
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class CrossEntropy:
         >>> CrossEntropy().probabilities(np.array([[0.0, np.log(3)]])) / RESIDUAL_STEPS
         array([[0.25, 0.75]])
         """
-        # integers, so the sum is exact in any order
+        # the numbers are integers, so their sum is exact in any order
         parts = np.rint(exponentials(scores - scores.max(axis=1, keepdims=True)) * _EXPONENTIAL_STEPS)
         parts /= parts.sum(axis=1, keepdims=True)
         return np.rint(parts * RESIDUAL_STEPS)
@@ -53,9 +54,9 @@ class CrossEntropy:
     def curvature(self, scores: Floats) -> Floats:
         """Return 2·p_c (1 - p_c).
 
-        The absolute values in each row c of the Hessian diag(p) - p pᵀ add up to this value. The diagonal matrix minus
-        the Hessian is therefore diagonally dominant and so positive semidefinite. For two classes, it equals the
-        Hessian for gradients that add up to 0.
+        The absolute values in each row c of the Hessian diag(p) - p pᵀ add up to this value. The diagonal matrix of
+        these values minus the Hessian is therefore diagonally dominant, and so positive semidefinite. For two classes,
+        the diagonal matrix has the same effect as the Hessian on vectors that add up to 0.
         """
         bounds = np.maximum(curvature_bounds(softmax(scores, axis=1)), _LEAST)
         return bounds if bounds.shape[1] > 2 else bounds[:, :1]
@@ -146,7 +147,7 @@ class LabelsLoss:
 class Labels(Target):
     """Several labels of one record, each yes (1) or no (0).
 
-    All labels are learned in one run, as one vector with one charge.
+    All labels are learned in a single run, as one vector, which is charged once.
     """
 
     kind: Literal["labels"] = field(default="labels", kw_only=True, repr=False)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
 _WIDTH = 3.0
-"""Half-width of a Laplace distribution's 95 % interval, in mean absolute deviations: log 20 (2.5 if it were normal)."""
+"""Half-width of a Laplace distribution's 95 % interval, in mean absolute deviations: log 20 (2.5 for a normal one)."""
 
 
 BINS = 16
@@ -33,11 +33,11 @@ _LEAST_SPREAD = 1e-4
 
 @dataclass(frozen=True)
 class SquaredLoss:
-    """See :class:`learning.outcomes.outcome.Loss`; targets y are measured from the range's middle, in widths.
+    """See :class:`learning.outcomes.outcome.Loss`; targets y are measured from the middle of the range, in its widths.
 
     The first score m is fitted to y by (m - y)²/2, the second score s to |y - m| by (s - |y - m|)²/2, with m held
-    fixed. A holder's gradient is clipped: a residual beyond clip_norm / ‖f‖ is reduced to this value, so the loss
-    becomes Huber's.
+    fixed. Clipping a holder's gradient reduces a residual beyond clip_norm / ‖f‖ to this value, which turns the loss
+    into Huber's.
     """
 
     centred: bool = False
@@ -118,7 +118,7 @@ class Numbers(Target):
         return f"{digits(float(self.numbers(np.array(code))))} {self.unit}".rstrip()
 
     def predictions(self, scores: Floats) -> Floats:
-        """Return the number and the ends of an interval meant to contain 95 % of the numbers, all within the range."""
+        """Return the predicted number and the ends of its 95 % prediction interval, clipped to the range."""
         half = _WIDTH * np.maximum(scores[:, 1], 0.0)
         places = np.stack([scores[:, 0], scores[:, 0] - half, scores[:, 0] + half], axis=1) + 0.5
         return np.asarray(self.minimum + places.clip(0.0, 1.0) * self._range, np.float64)
@@ -129,7 +129,7 @@ class Numbers(Target):
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Names of equal parts of the range.
+        """Names of the equal parts of the range.
 
         >>> Numbers(0, 160, "kg").categories[1]
         '10–20 kg'
@@ -165,7 +165,7 @@ class Numbers(Target):
         weights = weights / weights.sum(axis=1, keepdims=True)
         below = np.cumsum(weights, axis=1) - weights
         parts = [weights @ (np.arange(BINS) + 0.5)]
-        # the quantile lies after all bins that are filled up to it
+        # position of the quantile in bins: each bin counts to the extent that it lies below the quantile
         parts += [((tail - below) / weights).clip(0.0, 1.0).sum(axis=1) for tail in _TAILS]
         return np.asarray(self.minimum + np.stack(parts, axis=1) * (self._range / BINS), np.float64)
 

@@ -133,7 +133,7 @@ class Outcome(ABC):
     @property
     @abstractmethod
     def categories(self) -> tuple[str, ...]:
-        """Names of the mutually exclusive categories of a record, which are voted on and learned by students.
+        """Names of a record's mutually exclusive categories, which votes decide between and students learn.
 
         Empty if there would be more than `MOST_CATEGORIES`.
         """
@@ -171,7 +171,7 @@ class Outcome(ABC):
 
     @abstractmethod
     def written(self, code: int) -> str:
-        """Return the target that a code represents, in the usual notation."""
+        """Return the target that a code represents, in the notation used on pages."""
 
 
 Unit = Annotated[Text, Field(max_length=40, description="Unit of the number, as people read it.")]
@@ -208,7 +208,7 @@ class Target(Outcome):
 
     @abstractmethod
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        """Draw targets `(n,)` from the distributions that scores `(n, outputs)` describe, without early censoring."""
+        """Draw targets `(n,)` from the distributions that scores `(n, outputs)` describe. No one is censored early."""
 
     def drawn_twice(self, scores: Floats, draws: np.random.Generator) -> Codes:
         """Return `drawn` targets `(2n,)` of two people for each row of scores `(n, outputs)`, one after all others.
@@ -218,7 +218,10 @@ class Target(Outcome):
         return self.drawn(np.tile(scores, (2, 1)), draws)
 
     def widened(self, scores: Floats, codes: Codes) -> Floats:
-        """Return a factor `(outputs,)` for each score that makes predictions as certain as these targets justify."""
+        """Return a factor `(outputs,)` for each score.
+
+        With these factors, predictions are only as certain as the targets justify.
+        """
         del codes
         return np.ones(scores.shape[1])
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_INTERVALS = 100
 _SHAPE_STEPS = 2.0**10
 _LEAST = 0.02  # smallest curvature of a score, which bounds every step
-_USUAL = 0.1  # share of people at risk with the event in an average interval, before anything is learned
+_USUAL = 0.1  # assumed share of people at risk who have the event in an average interval, before anything is learned
 Bools = NDArray[np.bool_]
 
 _AT_A_TIME = 2**22
@@ -99,8 +99,8 @@ class Times(Target):
     """Time from 0 to an event, or until the end of a person's follow-up.
 
     ``ends`` are the ends of the hazard intervals. The last one is the end of the timeline, where people who have not
-    had the event are censored. A code is twice the position on the timeline (in steps of 1/2²⁰ of its length), plus one
-    if the event happened.
+    had the event are censored. A code is twice the position on the timeline (an integer from 0 to 2²⁰), plus one if the
+    event happened.
 
     >>> times = Times((30, 90, 365), "days")
     >>> [times.written(code) for code in times.coded([np.array([182.5, 400.0]), np.array([1.0, 1.0])]).tolist()]
@@ -205,7 +205,7 @@ class Times(Target):
         return (*within, f"> {digits(self.ends[-1])} {self.unit}".rstrip())
 
     def categories_of(self, codes: Codes) -> Codes:
-        """Return the intervals of the events, which are unknown for people censored before the end of the timeline."""
+        """Return the intervals of the events; -1 for people who were censored before the end of the timeline."""
         known = (codes >= 0) & (codes <= 2 * RESIDUAL_STEPS + 1)
         places, events = np.where(known, codes, 0) // 2, codes % 2 == 1
         interval = np.searchsorted(self._places, places, side="left")
@@ -232,7 +232,7 @@ class Times(Target):
         return np.asarray(self.ends[-1] - (known[:, 1:] + known[:, :-1]) / 2 @ widths, np.float64)
 
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
-        """Evaluate Harrell's concordance and, against the Kaplan-Meier estimate, each Brier score and their mean."""
+        """Evaluate Harrell's concordance and the Brier scores, in comparison with the Kaplan-Meier estimate."""
         times, events = self.times(targets)
         ends = self._places / RESIDUAL_STEPS * self.ends[-1]
         scores = brier_scores(predictions, times, events, ends)
@@ -261,7 +261,7 @@ class Times(Target):
         )
 
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        """Draw events that are spread evenly within their intervals."""
+        """Draw events; within an interval, all times are equally likely."""
         left = self.predictions(scores)
         interval = (draws.random((len(scores), 1)) > 1 - left).sum(axis=1)
         ends = np.append(0.0, self.ends)
@@ -283,7 +283,7 @@ def concordance(risks: Floats, times: Floats, events: Bools) -> Estimate:
     block = max(1, _AT_A_TIME // max(people, 1))
     for start in range(0, len(first), block):
         mine = first[start : start + block]
-        # a person censored at the time of an event is counted as later
+        # people censored at the time of an event count as having lived longer
         later = (times[mine, None] < times) | ((times[mine, None] == times) & ~events)
         agrees = later * ((risks[mine, None] > risks) + 0.5 * (risks[mine, None] == risks))
         right[mine] += agrees.sum(axis=1)
@@ -322,9 +322,9 @@ def kaplan_meier(times: Floats, events: Bools, moments: Floats, *, before: bool 
 def brier_scores(survival: Floats, times: Floats, events: Bools, moments: Floats) -> Floats:
     """Return squared errors `(n, m)` of predicted survival at these times, weighted for censoring (Graf et al. 1999).
 
-    People censored before a time have weight 0 at that time. The remaining people represent them, so the weight of each
-    is 1 divided by the share of people followed for that long, according to Kaplan and Meier. The mean of a column is
-    the Brier score.
+    People who were censored before a time have weight 0 at that time and are represented by the others. The weight of
+    each of these is 1 divided by the Kaplan-Meier estimate of the share of people who were followed for so long. The
+    mean of a column is the Brier score.
 
     Args:
         survival: `(n, m)` predicted share without the event after each moment.

@@ -85,7 +85,7 @@ class Standardised(Representation):
 
 @dataclass(frozen=True)
 class Thresholds(Standardised):
-    """Standardised columns, with flags for whether a column of more than two values exceeds public thresholds.
+    """Standardised columns, with flags that show which public thresholds a column of more than two values exceeds.
 
     A linear model on these features can follow curves, because the flags form a step function for each column.
 
@@ -159,8 +159,8 @@ class Evened(Representation):
 class Interactions(Evened):
     """Columns and thresholds of `Evened`, with random cosines of several columns, whitened together.
 
-    There are as many coordinates as `Evened` would have. The cosines' spread is small, so they replace directions in
-    which columns and thresholds hardly vary.
+    There are as many coordinates as `Evened` would have. As the cosines have a small spread, they replace only
+    directions in which columns and thresholds hardly vary.
 
     >>> points = np.random.default_rng(0).random((50, 3))
     >>> Interactions(thresholds=4, features=20).fit(points).transform(points).shape
@@ -331,7 +331,7 @@ class Embedding(Whitened):
 
 @dataclass(frozen=True)
 class Encoded(Embedding):
-    """Partly whitened vectors from an encoder whose uploader declared that it was made without the private data.
+    """Partly whitened vectors from an encoder that, according to its uploader, was made without the private data.
 
     >>> points = np.random.default_rng(0).normal(size=(50, 3))
     >>> Encoded().fit(points).transform(points).shape  # one component per 20 public points

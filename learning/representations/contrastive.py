@@ -41,7 +41,7 @@ def contrastive_layers(
         public: `(n, *shape)` points, at least two: images with two or three axes, or rows of a table.
         coordinates: `(n, d)` coordinates, which define neighbours.
         steps: Number of batches, of up to 256 pairs each.
-        neighbours: Number of nearest points among which the other point of a pair is drawn.
+        neighbours: Number of nearest points; a point's partner is one of them.
         seed: Seed of weights, pairs and changes.
     """
     chosen = np.linspace(0, len(public) - 1, min(len(public), _MOST)).astype(np.int64)
@@ -72,7 +72,7 @@ def _nearest(place: NDArray[np.float32], count: int) -> NDArray[np.int64]:
 
 
 def _contrast(projected: torch.Tensor) -> torch.Tensor:
-    """Return the InfoNCE loss of `(2m, d)`, in which rows i and m + i are a pair."""
+    """Return the InfoNCE loss of outputs `(2m, d)`, in which rows i and m + i form a pair."""
     directions = nn.functional.normalize(projected)
     likeness = directions @ directions.T / _TEMPERATURE
     likeness = likeness.masked_fill(torch.eye(len(likeness), dtype=torch.bool), -torch.inf)

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 Arrays = dict[str, NDArray[Any]]
 
 GRID = 2.0**16
-"""Number of rounding steps on either side of 0 in a column, half of them beyond the largest public value."""
+"""Number of rounding steps on either side of 0 in a column. Half of them lie beyond the largest public value."""
 
-_RANKED = np.arange(1, 64) / 64  # quantiles at which ranks rise
-_RANKS, _PHASES, _FINER = 2.0**10, 2.0**12, 2.0**8  # steps per range of ranks, cosines per turn, steps between cosines
+_RANKED = np.arange(1, 64) / 64  # quantiles of a column at which its ranks rise
+# steps from rank 0 to 1, cosines in the table, and steps from one cosine to the next
+_RANKS, _PHASES, _FINER = 2.0**10, 2.0**12, 2.0**8
 
 _MIDDLE = (0.05, 0.95)
 _FENCES = 3.0
@@ -137,7 +138,7 @@ class ClippedColumnEncoder(ColumnEncoder):
 
 
 class ThresholdEncoder:
-    """Features that are 1 above a threshold of a column and 0 otherwise; their weighted sum can follow any curve.
+    """Features that are 1 above a threshold of a column and 0 otherwise. Their weighted sums can follow any curve.
 
     Thresholds are spread evenly over a column's distinct public values, so that a few large values among many zeros
     also get thresholds. A column with two values needs no threshold and gets none.
@@ -189,13 +190,14 @@ class ThresholdEncoder:
 class InteractionEncoder:
     """Random cosines of the ranks of several columns, whose weighted sum can model how columns interact.
 
-    A feature is cos(w·r + b) with random normal w and uniform b, where r are the values' ranks among the public points
-    from 0 to 1. Their weighted sums approximate any function in a Gaussian kernel's space (Rahimi and Recht 2007,
-    "Random features for large-scale kernel machines"). Ranks and phases are integers, and a table contains the cosines.
+    A feature is cos(w·r + b) with random normal w and uniform b, where r are the ranks (from 0 to 1) of a point's
+    values among the public points. Weighted sums of features approximate any function in a Gaussian kernel's space
+    (Rahimi and Recht 2007, "Random features for large-scale kernel machines"). Ranks and phases are integers, and
+    cosines are looked up in a table.
 
     Attributes:
         columns: `(numbers,)` encoded columns.
-        counts: `(numbers,)` number of each column's `cuts`, at which its ranks rise.
+        counts: `(numbers,)` number of `cuts` of each column, which are the values at which its ranks rise.
         rises: `(cuts,)` increase of the ranks at each cut.
         weights: `(numbers, features)` phases per rank.
         offsets: `(features,)` phases of the lowest ranks.
@@ -231,7 +233,8 @@ class InteractionEncoder:
             values = np.sort(flat[:, column])
             inner = np.unique(np.quantile(values[values < values[-1]], _RANKED, method="lower"))
             ends = np.concatenate([[0], np.searchsorted(values, inner, side="right"), [len(values)]]) / len(values)
-            ranks = np.rint((ends[1:] + ends[:-1]) / 2 * _RANKS)  # rank of the middle of the points between two cuts
+            # the rank between two cuts is that of the middle one of the points there
+            ranks = np.rint((ends[1:] + ends[:-1]) / 2 * _RANKS)
             offsets += ranks[0] * weight
             cuts.append(inner)
             rises.append(np.diff(ranks))
@@ -322,14 +325,15 @@ def finite(points: NDArray[np.floating]) -> Floats:
 
 Metric = Literal["cosine", "euclidean"]
 LARGEST = 127
-"""Largest absolute value of a coordinate: it fits 8 bits, and products of up to 520 coordinates fit a float32."""
+"""Largest absolute value of a coordinate: it fits into 8 bits, and sums of up to 520 products stay exact in float32."""
 MOST_COMPONENTS = 1040
 """Largest number of coordinates for which the product of two points stays below 2²⁴."""
 
 _UNIT = 2.0**12  # steps per unit of a projected coordinate
-_FARTHEST = 2.0**20  # projected coordinates are clipped at this many steps, so that 1040 squares stay below 2⁵³
-_POINTS_PER_COMPONENT = 20  # with fewer points, small variances mostly describe these points only
-_LEAST_SHARE = 1e-3  # share of the floor below which a variance is treated as 0
+# number of steps at which projected coordinates are clipped, so that 1040 squares add up to less than 2⁵³
+_FARTHEST = 2.0**20
+_POINTS_PER_COMPONENT = 20  # with fewer points, small variances describe mostly chance
+_LEAST_SHARE = 1e-3  # variances below this share of the floor are treated as 0
 _WITHIN = 99.9  # percentage of public coordinates that are not clipped in Euclidean geometry
 
 
@@ -389,7 +393,7 @@ class Coordinates:
         steps = graph.rounded(graph.node("Div", whole, graph.constant(self.reduction)), _FARTHEST)
         if self.metric == "cosine":
             norm = graph.node("Sqrt", graph.node("ReduceSumSquare", steps, graph.constant(np.array([1])), keepdims=1))
-            # norms are 0 or at least one step, whose length is 1
+            # the steps are integers, so a norm is either 0 or at least 1
             longer = graph.node("Max", norm, graph.constant(1.0))
             coordinates = graph.node("Div", graph.node("Mul", steps, graph.constant(float(LARGEST))), longer)
         else:
@@ -431,7 +435,7 @@ def standardising_matrix(features: Floats, units: Floats, *, exponent: float, fl
 def evening_matrix(
     features: Floats, units: Floats, *, floor: float, spreads: Floats | float = 1.0, most: int = MOST_COMPONENTS
 ) -> Floats:
-    """Return the largest principal components of public points, each divided by the root of its variance plus a floor.
+    """Return the first principal components of public points, each divided by √(its variance + floor).
 
     Columns with two values (including thresholds) are treated as 0 and 1, so that rare values stay small; all other
     columns are first scaled to their `spreads`.
@@ -485,7 +489,7 @@ def _principal(features: Floats) -> tuple[Floats, Floats]:
     if len(features) > features.shape[1]:
         variances, directions = np.linalg.eigh(np.atleast_2d(np.cov(features, rowvar=False)))
         return variances[::-1], directions[:, ::-1]
-    # used for few points, because the covariance of many features would take minutes
+    # faster for few points, because the covariance of many features would take minutes
     centred = features - features.mean(axis=0)
     _, lengths, rows = np.linalg.svd(centred, full_matrices=False)
     return lengths**2 / (len(features) - 1), rows.T

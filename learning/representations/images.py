@@ -1,20 +1,20 @@
 """Integer features of images: oriented wavelets, or similarities of image parts to patches of public images.
 
-Pixels have 255 levels, and large images are reduced first. All steps are exact (`learning.exact_arithmetic`), in
-float32.
+Pixels have 255 levels, and large images are reduced first. All steps are computed exactly in float32
+(`learning.exact_arithmetic`).
 
 *Oriented wavelets* measure each direction in each part of an image, at two scales. Gabor filters (Daugman 1985) are
 pairs of a cosine and a sine. The modulus of a pair is the strength of lines of one direction and width, independent of
-their exact position. Its square root is used, because a bold stroke should count for little more than a fine one. Roots
-are summed over cells, and the pixels themselves over blocks. Nothing is learned: the size of the images determines the
-filters.
+their exact position. Its square root is used, because a bold stroke should count only a little more than a fine one.
+Roots are summed over cells, and the pixels themselves over blocks. Nothing is learned: the filters follow from the size
+of the images.
 
 *Whitened patches* (Coates, Ng 2011): every patch of an image is normalised to the same mean and contrast, whitened like
 public patches, and compared with some public patches. Each comparison gives two numbers: how far the similarity to the
-public patch, and to its negative, exceeds a threshold. These numbers are added up in three by three regions of the
-image. All of this is a convolution: whitening is part of the filters, which add up to 0, so the mean of a patch cancels
-out, and the contrast is divided out afterwards. All sums are of integers: products of filters with pixels, and rounded
-similarities of a region.
+public patch, and to its negative, exceeds a threshold. These numbers are added up within each of three by three regions
+of the image. All of this is a convolution: whitening is part of the filters, which add up to 0, so the mean of a patch
+cancels out, and the contrast is divided out afterwards. All sums are of integers: products of filters with pixels, and
+rounded similarities of a region.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _REGIONS = 3  # number of regions along each side of an image
 _CONTRAST = 10  # added to the variance of a patch, in squared levels, to avoid magnifying noise in uniform parts
 _FLOOR = 0.1  # added to the variances of patches when they are whitened
 _DRAWN = 50_000  # patches used for whitening
-_LARGEST_SUM = 2.0**23  # bound of the sums in float32; the same amount again is reserved for rounding
+_LARGEST_SUM = 2.0**23  # bound on the sums in float32; the other half of 2²⁴ is reserved for rounding
 _PATCH_BATCH = 16  # number of images processed at a time, so that similarities fit into a processor's cache
 
 
@@ -107,7 +107,7 @@ def square_sums_in_graph(
     sides: tuple[int, int] | None = None,
     stride: int | None = None,
 ) -> str:
-    """Add the nodes of `square_sums`. If the maps' `sides` are given, the rest at the edge forms smaller parts."""
+    """Add the nodes of `square_sums`. If the maps' `sides` are given, what remains at the edge forms smaller parts."""
     kernel = [side] * 2 if isinstance(side, int) else list(side)
     missing = [0, 0] if sides is None else [-length % each for length, each in zip(sides, kernel, strict=True)]
     ones = graph.constant(np.ones((channels, 1, *kernel), np.float32))
@@ -207,13 +207,13 @@ class WaveletEncoder:
 class PatchEncoder:
     """Whitened patches of images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
 
-    Made by `fit`.
+    Encoders are created by `fit`.
 
     Args:
         filters: `(filters, channels, side, side)` integers that add up to 0 for each filter.
         power: Scale of the filters.
         offsets: `(filters,)` similarities of the mean public patch, which are subtracted.
-        threshold: Also subtracted, before negative values are set to 0.
+        threshold: Threshold that is also subtracted, before negative values are set to 0.
 
     >>> images = np.random.default_rng(0).random((20, 16, 12, 3))
     >>> PatchEncoder.fit(images, filters=10, threshold=0.25, seed=1).encode(images).shape
@@ -230,7 +230,7 @@ class PatchEncoder:
         self._side, self._size = filters.shape[-1], math.prod(filters.shape[1:])
         height, width = (side - self._side + 1 for side in self._pixels.sides)
         self._map, self._region = (height, width), (-(-height // _REGIONS), -(-width // _REGIONS))
-        # a patch of this contrast has a norm below the root of its size
+        # after division by its contrast, a patch has a norm below the square root of its size
         norms = np.sqrt((filters**2).sum(axis=(1, 2, 3))) / power
         largest = float((norms * math.sqrt(self._size) + np.abs(offsets)).max())
         places = math.prod(self._region)
@@ -265,7 +265,7 @@ class PatchEncoder:
         plain = chosen @ whitening
         plain -= plain.mean(axis=1, keepdims=True)
         whole, power = whole_matrix(plain.T, LEVELS, _LARGEST_SUM)
-        whole[0] -= whole.sum(axis=0)  # the remainder from rounding
+        whole[0] -= whole.sum(axis=0)  # rounding leaves a small sum, which is removed here
         return cls(public.shape[1:], whole.T.reshape(-1, *patches.shape[1:]), power, plain @ mean, threshold)
 
     @classmethod
@@ -309,7 +309,10 @@ class PatchEncoder:
 
     @property
     def _step(self) -> float:
-        """Factor for contrasts in integer units; products divided by the result are similarities in steps."""
+        """Factor for contrasts.
+
+        A filter's product divided by the scaled contrast is a similarity in units of 1/`_steps`.
+        """
         return self._power / (self._steps * self._size)
 
     @property

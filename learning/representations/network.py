@@ -1,7 +1,7 @@
 """Inner layer of a trained network, evaluated in integers so that every point is encoded independently.
 
-In floating point, the last bits of a network's output depend on the batch that a point is in, so the point's neighbours
-would also depend on it. Weights and activations are therefore rounded to integers at a scale set by the public points.
+In floating point, the last bits of a network's output for a point depend on the point's batch, so its neighbours would
+also depend on the batch. Weights and activations are therefore rounded to integers at a scale set by the public points.
 Every layer is then exact in float64 (`learning.exact_arithmetic`), and its result is rounded and clipped element by
 element. With 15 bits for activations and more for weights, the loss is negligible.
 
@@ -117,7 +117,7 @@ def _windows(maps: NDArray[Number], sides: tuple[int, ...], stride: int | tuple[
     return sliding_window_view(maps, sides, axis=(2, 3))[:, :, ::down, ::right]
 
 
-_ACTIVATION = 2.0**15  # steps up to twice the largest public activation; values beyond are clipped
+_ACTIVATION = 2.0**15  # number of steps from 0 to twice the largest public activation, above which values are clipped
 _BATCH = 256
 
 CONVOLUTION, DENSE, AFFINE, RECTIFY, MAX_POOL, FLATTEN = (
@@ -137,7 +137,7 @@ class Layer:
     Attributes:
         kind: "convolution" (weight `(out, in, h, w)`), "dense" (weight `(out, in)`) and "affine" (a factor per channel)
             have a weight and a bias; "rectify", "max_pool" and "flatten" have neither.
-        stride, padding: Of a convolution; the stride of a pooling is its size.
+        stride, padding: Those of a convolution. The stride of a pooling layer is its size.
         divisor: Factor that converts the exact integers of this layer back to activations.
     """
 
@@ -196,7 +196,7 @@ def layers_of_model(model: Model) -> tuple[Layer, ...]:
 
 
 class NetworkEncoder:
-    """Network up to an inner layer, in integers; made by `fit` from trained layers."""
+    """Network up to an inner layer, in integer arithmetic. `fit` creates it from trained layers."""
 
     kind: ClassVar[str] = "network"
 
@@ -333,7 +333,7 @@ def _layer_in_graph(graph: Graph, layer: Layer, values: str, shape: tuple[int, .
 def _convolution_in_graph(
     graph: Graph, layer: Layer, values: str, shape: tuple[int, ...]
 ) -> tuple[str, tuple[int, ...]]:
-    """Add a matrix product of patches, because runtimes have no convolutions in the required double precision."""
+    """Add a convolution as a matrix product of patches, because runtimes have no convolutions in double precision."""
     assert layer.weight is not None
     filters, channels, *kernel = layer.weight.shape
     padded = tuple(side + 2 * layer.padding for side in shape[1:])

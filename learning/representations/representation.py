@@ -1,4 +1,4 @@
-"""Representations, which are fitted only on public points, and the spread of probabilities over the points' graph."""
+"""Representations, which are fitted only on public points, and label spreading over a graph of points."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BATCH = 4096
 
 @dataclass(frozen=True)
 class Representation(ABC):
-    """Method that represents points by coordinates. Subclasses are frozen dataclasses with fields made by `parameter`.
+    """Method of representing points by coordinates. Subclasses are frozen dataclasses with fields made by `parameter`.
 
     Attributes:
         name: Name in stored runs.
@@ -148,8 +148,8 @@ _TOLERANCE = 1e-4
 def spread(similar: csr_array, probabilities: NDArray[np.float64], share: float) -> NDArray[np.float64]:
     """Return probabilities after label spreading (Zhou et al. 2004, "Learning with local and global consistency").
 
-    F ← α·S·F + (1 − α)·Y, 60 times, where Y is the part of the probabilities above chance. Points with uninformative
-    probabilities therefore adopt those of points close to them.
+    The step F ← α·S·F + (1 − α)·Y is repeated 60 times, where Y is the difference between the probabilities and chance.
+    Points with uninformative probabilities therefore adopt those of points close to them.
 
     Args:
         similar: `(P, P)` S, see `similarities`.
@@ -191,7 +191,8 @@ def eigenvectors(similar: csr_array, most: int) -> tuple[NDArray[np.float64], ND
 def similarities(coordinates: NDArray[np.number]) -> csr_array:
     """Return S = D^(−1/2) W D^(−1/2), `(P, P)`, for points `(P, d)`, where D contains the row sums of W.
 
-    W is exp(−d²/s²) for a point and its ten nearest, made symmetric, where s is the median of all these distances d.
+    W contains exp(−d²/s²) for each point and its ten nearest points at distances d, and is made symmetric. s is the
+    median of all these distances.
     """
     from sklearn.neighbors import NearestNeighbors
 

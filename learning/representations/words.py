@@ -1,10 +1,11 @@
 """Words and word parts of texts, which are hashed, weighted by their rarity in public texts, and reduced.
 
-A text's runs of 3 to 5 bytes, its words and its pairs of words are found by arithmetic on its bytes (ASCII capitals are
-treated as lower-case letters). Each part is assigned to one of `BUCKETS` (feature hashing, Weinberger et al. 2009).
-Buckets are weighted by their inverse frequency in the public texts, and every text is scaled to length 1. The weighted
-buckets are projected onto the first singular vectors of the public texts (latent semantic analysis, Deerwester et al.
-1990). All sums are of integers (`learning.exact_arithmetic`), so texts do not affect each other.
+A text's parts are its runs of 3 to 5 bytes, its words and its pairs of words. They are found by arithmetic on the bytes
+(ASCII capitals are treated as lower-case letters). Each part is assigned to one of `BUCKETS` buckets (feature hashing,
+Weinberger et al. 2009). Buckets are weighted by their inverse frequency in the public texts, and every text is scaled
+to length 1. The weighted buckets are projected onto the first singular vectors of the public texts (latent semantic
+analysis, Deerwester et al. 1990). All sums are of integers (`learning.exact_arithmetic`), so texts do not affect each
+other.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 BUCKETS = 8192
 _RUNS = (3, 4, 5)  # lengths in bytes
-_LETTERS = 12  # letters of a word that are used; later ones are ignored
+_LETTERS = 12  # number of letters after which the rest of a word is ignored
 _BASE = 257
 _PRIME = 2**31 - 1
 _FACTORS = (1_000_003, 998_244_353, 754_974_721, 167_772_161, 469_762_049)  # one for each kind of part
-_WEIGHT = 2.0**12  # steps of a weight: squares of all buckets add up to less than 2⁵³
+_WEIGHT = 2.0**12  # steps per unit of a weight; the squares of all buckets add up to less than 2⁵³
 _ENTRY = 2.0**20  # scale of the integer matrix
 _SCALE = 2.0**16  # steps per unit of a feature
 _NUMBERS = 1 << 20  # bytes of texts processed at a time
@@ -38,9 +39,9 @@ Integers = NDArray[np.int64]
 
 
 class WordEncoder:
-    """Words and word parts of texts, which are UTF-8 bytes `(n, length)` padded with 0.
+    """Encoder of texts (UTF-8 bytes `(n, length)`, padded with 0) by their words and word parts.
 
-    Made by `fit`.
+    Encoders are created by `fit`.
 
     Args:
         weights: `(BUCKETS,)` integers.
@@ -61,7 +62,7 @@ class WordEncoder:
 
     @classmethod
     def fit(cls, public: NDArray[Any], *, components: int, seed: int) -> WordEncoder:
-        """Count the public texts that contain each part, and find the directions in which they differ most."""
+        """Count the public texts that contain each part, and find the directions in which these texts differ most."""
         from sklearn.utils.extmath import randomized_svd
 
         if public.ndim != 2:
@@ -227,7 +228,7 @@ def _presence_in_graph(graph: Graph, points: str) -> str:
         value = graph.node("Where", whole.above(alive, 0), longer, value)
     is_start = whole.above(starts, 0)
     columns.append(whole.bucket(value, _FACTORS[3], is_start))
-    # Words by their number in the text: one position for each byte, and position 0 for bytes that start no word.
+    # Words are placed by their number in the text, from 1. Bytes that start no word are placed at 0.
     order = graph.node("Where", is_start, graph.node("CumSum", starts, whole.number(1)), whole.number(0))
     named = graph.node("Where", is_start, graph.node("Add", value, whole.number(1)), whole.number(0))
     places = whole.times(whole.padded(text, 1, 1), 0)

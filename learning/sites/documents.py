@@ -83,7 +83,8 @@ class AllianceDocument(Document):
     Attributes:
         name: Human-readable name.
         terms: SHA-256 of the description: schema, classes, public points, levels.
-        colluding: t, the number of sites that may collude with the hub, or omit their noise, in runs *together*.
+        colluding: t, the number of sites that may collude with the hub, or omit their noise, in runs with the mode
+            *together*.
         hub: Public key of the hub, in hexadecimal.
         sites: Public key of each site, by name.
     """
@@ -100,7 +101,8 @@ def renewed_site(before: AllianceDocument, after: AllianceDocument) -> str:
     """Return the name of the site whose key was replaced between two successive alliance documents.
 
     Raises:
-        Refused: Another field differs, no key differs, or another member already has the key.
+        Refused: The documents also differ in another field or have the same keys, or another member already has the
+            key.
     """
     renewed = [name for name, key in after.sites.items() if before.sites.get(name) != key]
     taken = {before.hub, *before.sites.values()}
@@ -119,8 +121,8 @@ class RunDocument(Document):
         alliance: Digest of the alliance.
         number: Random number that distinguishes the run from all others.
         plan: SHA-256 of the plan: method, choices, share of every cap.
-        mode: *together* masks the sites' numbers, so that the total has the noise of a single study; *separate*
-            requires no trust in anyone.
+        mode: In *together*, sites mask their numbers, so that only the total is seen, with the noise of a single study;
+            *separate* requires no trust in anyone.
         participants: Names of sites, in order.
     """
 
@@ -163,10 +165,10 @@ class QuestionDocument(Document):
         roster: Digest of the roster.
         number: Number within the run, from 1; higher than that of every earlier question.
         question: Digest of the mechanism's question, with its parameters.
-        part: First query or step, and the end of the range (exclusive).
+        part: Range of queries or steps: the first one, and the end (exclusive).
         state: Digest of the releases that determine the state for the answer.
         participants: Names of the sites in the requested total, in order.
-        spread: Standard deviation σ of the noise used for charges, in the units of the sums.
+        spread: Standard deviation σ of the noise on which charges are based, in the units of the sums.
         grain: Unit of the sums, a power of 2 of at most 1. Each sum is an integer multiple of this.
     """
 

@@ -1,12 +1,12 @@
-"""Numbers sent by sites: integer multiples of a public unit, modulo 2⁶⁴, with a site's own noise and its masks.
+"""Numbers sent by sites: integer multiples of a public unit, modulo 2⁶⁴, including the site's own noise and masks.
 
-The unit h is so fine (a site's noise is 2³³ to 2³⁴ units) that, for any counted quantity, the sum of many rounded
-normals is equivalent to a single normal (`JOINT_NORMAL_DISTANCE` in `common.noise`, docs/sites.md).
+The unit h is so fine (a site's noise is 2³³ to 2³⁴ units) that the sum of the sites' rounded normals is, within a
+negligible distance, the same as a single rounded normal (`JOINT_NORMAL_DISTANCE` in `common.noise`, docs/sites.md).
 
-One site of a pair adds the mask that the other subtracts, so masks cancel only in the total. Masks are derived by
-X25519 (RFC 7748) between keys made for one run, HKDF-SHA256 (RFC 5869) over everything that identifies the question,
-and ChaCha20 (RFC 8439) as a stream of 64-bit numbers. A key is used for one stream, because a site answers each
-question once.
+In each pair of sites, one adds the mask that the other subtracts, so masks cancel only in the total. Masks are derived
+by X25519 (RFC 7748) between keys made for one run, HKDF-SHA256 (RFC 5869) over everything that identifies the question,
+and ChaCha20 (RFC 8439) as a stream of 64-bit numbers. A key is used for only one stream, because a site answers each
+question only once.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Lattice:
         return cls(grain, shift, spread)
 
     def most(self, sites: int) -> float:
-        """Return the largest magnitude of a site's sums for which the total of this many sites cannot overflow."""
+        """Return the largest absolute value of a site's sums at which the total of this many sites cannot overflow."""
         return float(self._room(sites)) * self.grain
 
     def encode(self, sums: Numbers, sites: int) -> Units:
@@ -110,14 +110,14 @@ class Lattice:
         return grains if self.grain == 1 else grains * self.grain
 
     def _room(self, sites: int) -> int:
-        """Return the grains available to each site: half of an equal part of 63 bits, so that noise also fits."""
+        """Return the largest sum for each site, in grains. Half of its equal part of 63 bits is reserved for noise."""
         return (2**62 // sites) >> self.shift
 
 
 class IncludedNoise:
     """Source of noise that adds nothing, for a total that already includes the noise.
 
-    This source can be used once, for Gaussian noise of exactly the standard deviation that the sites have added.
+    It can be used once, and only for Gaussian noise with exactly the standard deviation that the sites have added.
 
     >>> IncludedNoise(40.0).normal(40.0, 3)
     array([0., 0., 0.])

@@ -143,7 +143,7 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
 def question_for(
     roster: Roster, question: Summed, *, number: int, part: slice, state: str, participants: Iterable[str]
 ) -> QuestionDocument:
-    """Return the document that the hub signs and that each site also derives from its own plan and releases.
+    """Return the document of a question. The hub signs it, and each site derives it from its own plan and releases.
 
     Args:
         roster: The run's roster.
@@ -188,8 +188,8 @@ def endorse(
         ledger: Ledger of the site.
 
     Raises:
-        Refused: The question differs from the site's own, was answered before, has too few participants or some that
-            have not approved the run, or has a wrong signature.
+        Refused: The question differs from the site's own, was answered before, has a wrong signature, or has too few
+            participants or participants that have not approved the run.
     """
     document = question.checked(roster.alliance.hub, "the hub")
     differing = [field.name for field in fields(own) if getattr(own, field.name) != getattr(document, field.name)]
@@ -225,7 +225,8 @@ def answer(
         ledger: Ledger of the site.
 
     Raises:
-        Refused: As in `endorse`, or other participants have endorsed a different question, or the sums are too large.
+        Refused: For a reason given in `endorse`, or because an endorsement is for another question, or the sums are too
+            large.
     """
     _check_question(site, roster, question, ledger)
     digest = question.digest()
@@ -294,7 +295,7 @@ def lattice_of(roster: Roster, question: QuestionDocument) -> Lattice:
 
 
 def total_spread(roster: Roster, question: QuestionDocument) -> float:
-    """Return the standard deviation of the noise in each number of the total. It is at least that used for charges."""
+    """Return the standard deviation of the noise in each number of the total. Charges assume at most this noise."""
     return lattice_of(roster, question).spread * math.sqrt(len(question.participants))
 
 
@@ -321,7 +322,7 @@ def _check_question(site: Site, roster: Roster, question: QuestionDocument, ledg
 def _check_participants(
     alliance: AllianceDocument, run: RunDocument, names: Sequence[str], known: Iterable[str]
 ) -> None:
-    """Check that the participants are known and in order, and that there are enough to be asked together."""
+    """Check that the participants are known, in order, and numerous enough for the run's mode."""
     if unknown := set(names) - set(known):
         raise Refused(
             gettext_noop("%(sites)s cannot take part, because only sites that have approved the run are asked."),

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 class Boosting(Student):
     """Boosted trees (Ke et al. 2017) on class probabilities.
 
-    For votes of neighbourhoods, these probabilities are the predictions of `Shares` for all points, which are smoothed
-    by trees with few large leaves. Otherwise, a point's target is the probability that each class leads the counts. Its
-    weight is how far the most likely class is above chance, or 0 if noise hides the leading class.
+    If releases are votes of neighbourhoods, these probabilities are the predictions of `Shares` for all points, and
+    trees with few large leaves smooth them. Otherwise, they are the probabilities that each class leads a point's
+    counts, and the point's weight is how far the most likely class is above chance, or 0 if noise hides the leading
+    class.
     """
 
     name: ClassVar[str] = "boosting"

@@ -121,7 +121,7 @@ class Consistency(Student):
         return train_consistently(x, likelihood, recipe, seed=seed, progress=progress, checkpoint=checkpoint)
 
     def likelihood(self, points: int, releases: Releases) -> tuple[np.ndarray, np.ndarray]:
-        """Return each class's likelihood `(points, C)` given the counts, and which points have counts `(points,)`."""
+        """Return class likelihoods `(points, C)` given the counts, and whether each point has counts, `(points,)`."""
         flat = 1.0 / releases.classes
         likelihood, informative = np.full((points, releases.classes), flat), np.zeros(points, np.bool_)
         believed = releases.among(releases.weights > 0)

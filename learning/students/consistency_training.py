@@ -32,7 +32,7 @@ _CONVOLUTIONS = 3
 """Number of convolutions of a network that is not deep."""
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
-_WEAK = 0.5  # factor from strong to weak augmentation
+_WEAK = 0.5  # strength of weak augmentation, relative to strong augmentation
 _WARM_UP = 0.25
 _WEIGHT_DECAY = 0.01
 _NOTED = 100
@@ -160,7 +160,7 @@ def initialise(layers: nn.Sequential, generator: torch.Generator) -> None:
 
 @torch.no_grad()
 def normalise(layers: nn.Sequential, pixels: torch.Tensor) -> None:
-    """Compute batch norm statistics from the original images, because augmentation would change them."""
+    """Compute batch norm statistics from the original images, because augmented images would distort them."""
     for layer in layers:
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             layer.reset_running_stats()
@@ -201,7 +201,7 @@ def state_load(state: bytes | None, layers: nn.Module, optimiser: torch.optim.Ad
         return 0  # the state is from another network
     layers.load_state_dict(parts)
     for weights, moment in zip(layers.parameters(), moments, strict=True):
-        # in the memory format of the weights, as the fused optimiser requires
+        # copied to the memory format of the weights, as required by the fused optimiser
         moved = {name: torch.empty_like(weights).copy_(moment[name]) for name in _MOMENTS[1:]}
         optimiser.state[weights] = {"step": moment["step"].to(weights.device), **moved}
     generator.set_state(drawn)
@@ -300,7 +300,7 @@ def _drawn(labelled: torch.Tensor, points: int, count: int, generator: torch.Gen
 
 
 def _rate(done: float) -> float:
-    """Return the rate of the 1cycle policy (Smith & Topin 2018): up to 1 in the first quarter, then a cosine to 0."""
+    """Return the rate of the 1cycle policy (Smith & Topin 2018), which rises in the first quarter, then falls to 0."""
     if done < _WARM_UP:
         return 0.05 + 0.95 * done / _WARM_UP
     return 0.5 + 0.5 * math.cos(math.pi * (done - _WARM_UP) / (1 - _WARM_UP))

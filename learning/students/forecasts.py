@@ -33,7 +33,7 @@ LOOKED_AT = 2000
 """Number of points in a simulation; more would hardly improve it."""
 
 _LEAST_NOISE = 1.0
-"""Smallest noise for counts of people; less noise would be equivalent to none."""
+"""Smallest noise in counts of people; with less noise, results are as without noise."""
 
 _SIMULATED = gettext_noop(
     "A simulated vote in which public points stand in for records. Each has the class of the nearest of %(points)d "
@@ -42,13 +42,15 @@ _SIMULATED = gettext_noop(
 )
 
 _FEW, _MANY, _RECORDS = 10, 60, 600
-"""Minimum and maximum number of teachers trained; within these limits, their total number of records."""
+"""Minimum and maximum number of teachers trained, and the total number of records that determines it between these
+limits.
+"""
 _DRAWS = 20
-"""Number of draws of the noise; with few draws, chance would determine the number of teachers."""
+"""Number of draws of the noise. With fewer draws, the planned number of teachers would depend on chance."""
 _POINTS, _EIGENVECTORS = 1000, 100
 """Number of public points in simulated votes, and of eigenvectors used to smooth them."""
 _CERTAIN = 0.05
-"""Standard deviation of a released label, as a share of the voters that it represents."""
+"""Assumed standard deviation of a released label, as a share of the voters that it represents."""
 _TAUGHT = gettext_noop(
     "A rehearsal on labelled points of the test dataset: %(teachers)d teachers, each trained on %(records)d records, "
     "vote on %(points)d public points, and a further %(judged)d points measure what a student learns from the votes."
@@ -67,9 +69,9 @@ def student_forecast(
 ) -> Forecast:
     """Forecast the share of public points that `refine` labels correctly after one round of plain votes.
 
-    More than 2,000 queries are represented by a sample, with the noise reduced as if the other queries were averaged.
-    Students that learn from refined labels are hardly ever less accurate than the labels, so a small share justifies a
-    warning.
+    More than 2,000 queries are represented by a sample. Its noise is reduced by √(sample / queries), because a student
+    averages over all queries. Students that learn from refined labels are hardly ever less accurate than the labels, so
+    a small share justifies a warning.
 
     Args:
         queries: `(Q,)` positions among the public points, in the order in which they are asked.
@@ -144,9 +146,10 @@ class VotesRehearsal:
         return len(self.known)
 
     def forecast(self, plan: Plan, answers: int) -> Forecast | None:
-        """Return the expected share of correct points after ``answers`` answered queries; None if there are none.
+        """Return the expected share of correctly classified points after ``answers`` answers; None if there are none.
 
-        Counts of all public points are simulated on a sample, with the noise reduced as if the others were averaged.
+        Released counts are simulated for a sample of the points. Their noise is reduced by √(sample / answers), because
+        a student averages over all answered points.
         """
         records = min(records_of(plan), self.most_records)
         votes = np.random.default_rng(0).multinomial(round(plan.votes), self._shares_of(records)[: self.asked])

@@ -23,13 +23,13 @@ from learning.learners.learner import Model
 Floats = NDArray[np.float64]
 
 _LEAST_MARGIN = 1.0
-"""Smallest lead, in standard deviations of the noise, at which a label is used; with less, it carries no information.
+"""Smallest lead, in standard deviations of the noise, at which a label is used; below it, a label is mostly noise.
 """
 
 # Range of the integral over counts before noise, see `leading_probabilities`.
 _REACH = 8.0  # standard deviations on either side of the counts, which leave less than 1e-15 outside
 _STEPS = 161
-_NEVER = -1e4  # the logarithm of probability 0, as a number that can be subtracted
+_NEVER = -1e4  # used as the logarithm of probability 0, because it must be finite for subtractions
 _BATCH = 512
 
 
@@ -37,8 +37,8 @@ _BATCH = 512
 class Releases:
     """Released counts of some public points.
 
-    Labels are noiseless counts of one voter, and class probabilities are counts of one voter split among classes, so
-    all releases about public points have the same form.
+    Labels are noiseless counts of one voter, and class probabilities are counts of one voter who is split among
+    classes. All releases about public points therefore have the same form.
 
     Attributes:
         rows: `(Q,)` positions of the points among all public points; each at most once.
@@ -110,7 +110,7 @@ class Releases:
 
         This is the quadratic score (Brier 1950) over voters, Σ_q (2·n_q·m_q − |n_q|·‖m_q‖²) / Σ_q |n_q|, for counts
         n_q, their sums |n_q|, and averaged probabilities m_q. The score is linear in the counts, so noise leaves the
-        numerator unbiased. It requires no true labels, only releases that the probabilities were not learned from.
+        numerator unbiased. No true labels are needed, only releases that were not used to learn the probabilities.
         """
         expected, sums = self.averaged(probabilities), self.counts.sum(axis=1)
         gained = 2 * (self.counts * expected).sum() - (sums * (expected**2).sum(axis=1)).sum()
@@ -144,7 +144,8 @@ def counted(
         rows: `(Q,)` positions of the points among all public points.
         counts: `(Q, C)` released counts.
         predicted: `(Q,)` public predictions that residual votes were cast against; None for plain votes.
-        voters: `(Q,)` or a number: voters that a prediction is worth, see `neighbours.released_counts.read_counts`.
+        voters: `(Q,)` or a number: number of voters that a prediction is worth, see
+            `neighbours.released_counts.read_counts`.
         reach: See `Releases`.
 
     >>> counted([4], [[-30, 30]], 10.0, predicted=[0], voters=100.0).labels
@@ -166,7 +167,7 @@ def labelled(rows: ArrayLike, labels: ArrayLike, *, classes: int) -> Releases:
 
 
 def predicted(rows: ArrayLike, probabilities: ArrayLike) -> Releases:
-    """Return the probabilities `(Q, C)` that a model of private steps gives to public points, as releases."""
+    """Return probabilities `(Q, C)`, predicted for public points by a model from private steps, as releases."""
     counts = np.asarray(probabilities, np.float64)
     return Releases(np.asarray(rows, np.int64), counts, np.zeros(len(counts)))
 
@@ -214,13 +215,12 @@ def joined(parts: Sequence[Releases]) -> Releases:
 def leading_probabilities(counts: ArrayLike, sigma: ArrayLike) -> NDArray[np.float64]:
     """Return posterior probabilities that each class has the largest count before noise.
 
-    Counts before noise are independent with a flat prior on [0, ∞), so given a noisy count y they follow N(y, σ²),
-    truncated below 0. With density f_c and distribution F_c,
+    Counts before noise are assumed to be independent, with a flat prior on [0, ∞). Given a noisy count y, a count
+    therefore follows N(y, σ²), truncated below 0. With density f_c and distribution F_c,
 
         P(c leads) = ∫ f_c(x) · Π_{k ≠ c} F_k(x) dx,
 
-    which is integrated numerically over x (by the trapezoidal rule, whose error falls faster than any power of the
-    step).
+    which is integrated numerically by the trapezoidal rule. Its error falls faster than any power of the step.
 
     Args:
         counts: `(Q, C)` noisy counts.
@@ -292,9 +292,9 @@ def fit_to_releases(probabilities: Floats, held_out: Releases) -> Calibration:
     """Return the model calibration that agrees best with releases that the model has not learned from.
 
     Labels and probabilities have no noise and are scored by -log p. Counts of voters have noise of a known σ, so they
-    are scored by the quadratic score of `Releases.score`, which noise leaves unbiased. Its unit accounts for this noise
-    and for the voters' own variation. The logarithm of the scale and the offsets have a normal prior centred on no
-    change.
+    are scored by the quadratic score of `Releases.score`, which noise leaves unbiased. This score is scaled according
+    to this noise and the variation among voters. The logarithm of the scale, and the offsets, have a normal prior that
+    is centred on no change.
 
     Args:
         probabilities: `(P, C)` probabilities of all public points.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4)
 _HELD_OUT = 0.2
 _MISFIT = 0.05
-"""Standard deviation of the difference between shares and the best model without noise."""
+"""Assumed standard deviation of the difference between noiseless shares and the best model's predictions."""
 _LEAST_SPREAD = 0.1
 """Smallest assumed spread of a column, so that hardly varying columns are not magnified."""
 
@@ -34,9 +34,9 @@ class Shares(Student):
 
     The shares of a neighbourhood are averages, so they are compared with averages of predictions (learning from label
     proportions, Quadrianto et al. 2009). The fit maximises the quadratic score of the counts (`Releases.score`), with
-    points weighted by noise. The score is linear in the counts, so noise leaves its gradient unbiased, which would not
-    be the case after dividing by noisy sums of few voters. The ridge penalty with the best score on held-out releases
-    is used.
+    points weighted by noise. The score is linear in the counts, so noise leaves its gradient unbiased. Dividing counts
+    by noisy sums of few voters would introduce a bias. The ridge penalty with the best score on held-out releases is
+    used.
     """
 
     name: ClassVar[str] = "shares"
@@ -101,7 +101,7 @@ class Shares(Student):
 
 
 def _usual(releases: Releases) -> Floats:
-    """Return each point's expected voters `(Q,)`: the mean over other points in its reach or, if none, over all."""
+    """Return each point's expected number of voters, `(Q,)`: the mean over points near it or, if none, over all."""
     sums = releases.counts.sum(axis=1)
     usual = np.full(len(releases), sums.mean())
     if releases.reach is not None:
@@ -121,7 +121,7 @@ def _weights(releases: Releases) -> Floats:
 
 
 def _pulled_back(releases: Releases, gradient: Floats, points: int) -> Floats:
-    """Return the gradient `(P, C)` with respect to the points' probabilities, given the gradient for their averages."""
+    """Return the gradient `(P, C)` for the points' probabilities, given the gradient for averages of these."""
     if releases.reach is not None:
         return releases.reach.T @ gradient
     back = np.zeros((points, gradient.shape[1]))

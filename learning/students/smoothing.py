@@ -1,6 +1,6 @@
 """Conversion of releases about neighbourhoods or single points into probabilities for all public points.
 
-The public points within the radius of a query represent the people who were asked.
+In releases about neighbourhoods, the public points within a query's radius represent the people who were asked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DOUBT = 0.1
 """Assumed share of leading classes that are not the point's own class."""
 _HELD_OUT = 0.2
 _SPREAD = (0.0, 0.8, 0.95)
-"""Candidates for the share that comes from neighbours; the best candidate is used."""
+"""Candidates for the share of a point's result that comes from its neighbours; the best one is used."""
 
 _MOST = 300
 """Largest number of eigenvectors of the graph."""
@@ -47,8 +47,8 @@ def neighbourhoods(
     radius, not its probability at the query. A student that takes this into account can undo the smoothing.
 
     Args:
-        rows: `(Q,)` positions of the queries among the public points. A query represents its own voters only if no
-            other point does.
+        rows: `(Q,)` positions of the queries among the public points. A query's own point represents its voters only if
+            no other point does.
         public: `(P, d)` coordinates of the round.
         squared_radii: `(Q,)`, see `learning.mechanisms.neighbours.votes.radii`.
 
@@ -84,10 +84,10 @@ def refine(coordinates: NDArray[np.number], releases: Releases, *, seed: int) ->
     """Return probabilities for every public point, from its own release (if any) and from all others.
 
     The prior is a softmax regression on the coordinates, fitted to the shares of all neighbourhoods (`Shares`), and the
-    likelihood comes from the point's own counts. The regression averages the noise of many releases, and separates the
-    classes of a neighbourhood that contains several. The posterior is then spread over the points nearest to each other
-    (`spread`) as much as held-out releases support. The result can therefore follow class boundaries that are not
-    linear, if points of a class lie together.
+    likelihood comes from the point's own counts. The regression averages out the noise of many releases, and separates
+    the classes of a neighbourhood that contains several. The posterior is then spread between near points (`spread`),
+    to the extent that held-out releases support it. The result can therefore follow nonlinear class boundaries, if
+    points of a class lie together.
 
     Args:
         coordinates: `(P, d)` of all public points in the space used for voting.
@@ -123,7 +123,7 @@ def smooth(coordinates: NDArray[np.number], releases: Releases, voters: float) -
     Lafferty 2003, "Semi-supervised learning using Gaussian fields"): along an eigenvector of its Laplacian with
     eigenvalue ℓ, their prior variance is proportional to (ℓ + β)^(−p), and every point also varies independently. The
     noise of the counts is known. β, p and both variances maximise the likelihood of the released counts. Many points
-    with much noise are therefore as informative as few points with little noise.
+    with much noise can therefore be as informative as few points with little noise.
 
     Args:
         coordinates: `(P, d)` of all public points in a public representation.
@@ -146,7 +146,7 @@ class Smoother:
         self.values, self.vectors = eigenvectors(similarities(coordinates), most)
 
     def counts(self, releases: Releases, voters: float) -> tuple[Floats, Floats]:
-        """Return means `(P, C)` of all points' counts before noise, and their standard deviations `(P,)`; see `smooth`.
+        """Return means `(P, C)` and standard deviations `(P,)` of all points' counts before noise; see `smooth`.
 
         The settings with the largest evidence are used.
         """

@@ -30,7 +30,7 @@ class TrainingCheckpoint:
     """Storage for the progress of training, so that training can resume if it is repeated.
 
     Attributes:
-        load: Return the last saved state, or None. A state that cannot be read is ignored, and training restarts.
+        load: Return the last saved state, or None. If it cannot be read, it is ignored and training starts again.
         save: Replace the stored state.
     """
 
@@ -94,7 +94,7 @@ def learn_labels(
     seed: int,
     progress: Progress | None = None,
 ) -> Model:
-    """Train a learner on labels: the classes with the largest counts, except where noise hides the largest count."""
+    """Train a learner on labels: the classes with the largest counts, without points where noise hides these."""
     believed = releases.among(releases.weights > 0) if (releases.weights > 0).any() else releases
     return learner.fit(points[believed.rows], believed.labels, classes=releases.classes, seed=seed, progress=progress)
 
@@ -102,7 +102,7 @@ def learn_labels(
 class CategoriesModel(Model):
     """Model of a target's categories, with predictions like those of the target's own models.
 
-    Its file is that of the wrapped model; the target is stored with the run.
+    Its file is the wrapped model's file; the target is stored with the run.
     """
 
     def __init__(self, model: Model, target: Target) -> None:
@@ -123,5 +123,5 @@ class CategoriesModel(Model):
 
 
 def published_form(model: Model, outcome: Outcome) -> Model:
-    """Return a student's model in its published form: for classes, unchanged."""
+    """Return a student's model in its published form, which for classes is the model itself."""
     return CategoriesModel(model, outcome) if isinstance(outcome, Target) else model

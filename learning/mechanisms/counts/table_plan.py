@@ -1,6 +1,6 @@
-"""Columns and choices of a table of counts, and the resulting plan: noise, weights and expected error.
+"""Columns and choices of a table of counts, and its plan, which consists of noise, weights and expected error.
 
-The cells are defined only by declarations in the schema; the plan depends on caps, shares and head counts.
+Only the schema's declarations define the cells; the plan depends on caps, shares and head counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ EITHER = (gettext_noop("recorded"), gettext_noop("not recorded"))
 """Names of the two cells for each group of codes, if a column has several codes per record."""
 
 _SINGLE = 1e-4
-"""Tolerance for single precision, as a part of a bin: a number this close below an edge is considered to be on it."""
+"""Rounding tolerance, in bin widths: a number that lies less than this below an edge is treated as lying on the edge.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class CountedColumn:
             return np.where(known, records.classes, NOWHERE)
         values = records.x[:, self.start : self.start + self.width].astype(np.float64)
         if not self.edges:
-            # An unknown value sets no feature. If the schema declares no unknown values, there is no cell for them.
+            # An unknown value sets no feature. It has a cell only if the schema declares unknown values.
             place = np.where(values.any(axis=1), values.argmax(axis=1), self.width)
             return np.where(np.isfinite(values).all(axis=1) & (place < len(self.cells)), place, NOWHERE)
         bins = len(self.edges) - 1
@@ -165,8 +166,10 @@ def _columns(schema: Schema, bins: int) -> list[CountedColumn]:
 MOST_BINS = 100
 
 LARGEST_SIGMA = 4096.0
-"""Largest standard deviation of the noise, in people. The noise must stay within 2³⁰ steps (a person is `tables.PERSON`
-steps), because sites need a finer unit.
+"""Largest standard deviation of the noise, in people.
+
+The noise must stay below 2³⁰ units of the sums, in which a person counts as `tables.PERSON`, because sites divide these
+units further.
 """
 WITHIN_95 = 1.959964
 """Number of standard deviations on each side of the mean that contain 95 % of a normal distribution."""
@@ -319,7 +322,7 @@ class CountsPlan(Stored):
 def plan_counts(
     levels: Sequence[PlannedLevel], *, cells: int, share: float, counts: Counts, head_count_sigma: float = 0.0
 ) -> CountsPlan:
-    """Plan a table whose noise makes a person of weight 1 use the whole share.
+    """Plan a table with the noise at which a person of weight 1 uses the whole share.
 
     Args:
         levels: Promises with their caps and head counts; at least one head count is above 0.
@@ -357,7 +360,7 @@ def plan_of(
     plan = replace(plan, weight=float(people @ weights))
     shares = people / plan.people
     variance = float(shares @ (weights - shares @ weights) ** 2)
-    moves = (1 - plan.scale * weights) / plan.people  # effect of each head count on the logarithm of the scale
+    moves = (1 - plan.scale * weights) / plan.people  # derivatives of the scale's logarithm
     error = head_count_sigma * float(np.sqrt((moves**2).sum()))
     return replace(plan, weight_variance=variance, scale_error=error)
 

@@ -95,7 +95,7 @@ class CountsQuestion:
         return sum(map(number_of_cells, self.tables))
 
     def of_tables(self, sums: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Split the sums (cells,) of all tables into one array per table, with an axis for each column."""
+        """Split the sums (cells,) of all tables into one array for each table, with an axis for each column."""
         ends = np.cumsum([number_of_cells(columns) for columns in self.tables])
         shapes = [tuple(column.size for column in columns) for columns in self.tables]
         return [part.reshape(shape) for part, shape in zip(np.split(sums, ends[:-1]), shapes, strict=True)]
@@ -133,7 +133,7 @@ class CountsQuestion:
         inside = cell >= 0
         owner, cell = owner[inside], cell[inside]
         times = np.ones(len(owner), np.int64)
-        if owned.max(initial=0) > 1:  # needed only then; sorting takes longer than all other steps
+        if owned.max(initial=0) > 1:  # otherwise unnecessary, and sorting takes longer than all other steps
             pairs, times = np.unique(owner * cells + cell, return_counts=True)
             owner, cell = pairs // cells, pairs % cells
         shares = most[owner] * times / owned[owner]
@@ -174,7 +174,7 @@ QUANTILES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True)
 class LevelPart:
-    """Contribution of a level to a table: ``people``, according to the head counts, and the ``weight`` of each."""
+    """Level's part of a table: number of ``people`` according to the head counts, and ``weight`` of each person."""
 
     name: str
     people: float
@@ -344,7 +344,7 @@ class Summary:
     """Mean and quantiles of a numeric column, over the people whose value is known.
 
     Attributes:
-        group: Value of the table's other column that these people share; empty for all people.
+        group: These people's common value in the table's other column; empty if the summary is about all people.
         mean: Mean of the numbers; None if its interval would be unbounded because of the noise.
         quantiles: Quantiles in the order of `QUANTILES`.
     """
@@ -413,8 +413,8 @@ def quantiles(
     At edge j, T = (1 − q)·(sums below) − q·(sums above) has the variance (1 − q)²·(variances below) + q²·(variances
     above). Its expectation is at most 0 at edges below the quantile, and at least 0 at edges above it. Starting from
     the lowest edge, edges are excluded while T is more than 1.96 standard deviations below 0; starting from the highest
-    edge, while T is that far above 0. Each end is wrong only if the test at the first edge beyond the quantile is
-    wrong, which happens 1 time in 40.
+    edge, while T is that far above 0. Each end of the interval is wrong only if the test at the first edge beyond the
+    quantile is wrong, which happens 1 time in 40.
 
     Args:
         edges: (B + 1,) edges of the bins.

@@ -100,7 +100,7 @@ class RowNetwork:
 
     Attributes:
         order: Columns, each after its parents.
-        buckets: For each column, the coarser value that represents each value when the column is a parent.
+        buckets: For each column, the coarser value that replaces each value if the column is a parent.
         tables: For each column, probabilities (combinations of parents' coarser values, values) whose rows add up to 1.
     """
 
@@ -195,7 +195,7 @@ def network_learn(
     Args:
         codes: Codes (N, m) of the records.
         sizes, buckets: See `fit_network`.
-        epsilon, delta: Cost of all entropies together and, separately, of all counts together.
+        epsilon, delta: Cost of all entropies together, and also of all counts together.
         rng: Source of randomness, which also assigns records to the parts.
     """
     quarter, columns = len(codes) // 4, len(sizes)

@@ -1,8 +1,8 @@
 """Rows by plausible deniability: choices, plan and cost, seed records, the test that releases rows, and the question.
 
-Rows are made by Mechanism 1 of the paper and tested by Privacy Test 2. The answers contain the unchanged codes of every
-record, so only rehearsals ask this question. The release follows the paper's mechanism, which does not keep iPATE's
-promises, and no one is charged.
+Rows are made by Mechanism 1 of the paper and tested by its Privacy Test 2. The answers contain the unchanged codes of
+every record, so only rehearsals may ask this question. The paper's mechanism does not keep iPATE's promises, so no one
+is charged for a release.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class DeniabilityPlan(Stored):
     Attributes:
         fewest, most: Limits on the number of columns that are drawn again.
         network: ε of the structure and ε of the parameters, which use separate records.
-        epsilon, delta, t: Cost of a row to a seed, by Theorem 1.
-        costs: Costs of several numbers of rows; the last is the planned number.
+        epsilon, delta, t: Cost of a released row to the person whose record is a seed, by Theorem 1.
+        costs: Joint costs for several numbers of rows, ending with the planned number.
     """
 
     rows: int
@@ -210,7 +210,7 @@ LEAST, ALIKE = (10, 50, 100, 500), (2.0, 4.0, 10.0)
 """k and γ for which a run reports how many rows pass."""
 _TRIED = 1_000  # number of rows for each γ and ω
 _ATTEMPTS = 50
-_COARSE = 10  # number of groups of bins in a numeric column that is a parent
+_COARSE = 10  # number of groups into which a numeric column's bins are combined if the column is a parent
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ class DeniabilityQuestion:
 
     @property
     def tried(self) -> list[list[int]]:
-        """Values of ω in the report of passing rows: the planned ones, all columns, one fewer, two fewer, and half."""
+        """Lists of ω for which passing rows are reported: as planned, all columns, one or two fewer, half or more."""
         whole = len(self.columns)
         others = [[omega] for omega in (whole, whole - 1, whole - 2) if omega >= 0]
         return [list(self.plan.omegas), *others, list(range(whole // 2, whole + 1))]

@@ -1,3 +1,3 @@
-"""Votes by every holder: the mechanism, its releases, forecasts and rounds. Does not import Django."""
+"""Votes in which every holder takes part: the mechanism, its releases, forecasts and rounds. Does not import Django."""
 
 from learning.mechanisms.neighbours.votes import neighbour_votes

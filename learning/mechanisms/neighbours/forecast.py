@@ -6,11 +6,11 @@ and how often a holder is asked, without private records. The assumption is that
 the public points. If it is wrong, fewer or more holders vote than expected, and the released counts show this.
 
 Without labels, the purity of a neighbourhood is unknown. With a labelled public sample (such as a study's test data),
-the class shares of each public point are estimated from its nearest labelled points. These estimates determine the
-votes in a labelled point's neighbourhood and how often the right class leads after noise. Without a sample, the
-forecast assumes a range for the share of voters near a query who agree with its true class. The interval for the label
-accuracy is then wide, because the same share can have two causes. If classes mix, only this share of the queries gets
-the right label; if classes are separate, every query where the true class leads gets it. `released_accuracy` replaces
+the class shares of each public point are estimated from its nearest labelled points. These shares determine the votes
+in a labelled point's neighbourhood, and how often the right class leads after noise. Without a sample, the forecast
+assumes a range for the share of voters near a query who agree with its true class. The interval for the label accuracy
+is then wide, because the same share can have two causes. If classes mix, only this share of the queries gets the right
+label. If classes are separate, every query gets the right label if its true class leads. `released_accuracy` replaces
 the assumption once a first batch has been released.
 """
 
@@ -36,11 +36,11 @@ SHARES = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 """Radius shares that `propose` compares."""
 
 _DRAWS = 64
-_MOST_KEPT = 1 << 20  # number of normal variates kept between two forecasts
+_MOST_KEPT = 1 << 20  # largest number of normal variates that are kept for the next forecast
 _PARTS = 8  # number of consecutive parts into which the queries are divided
 _BATCH = 500
-_SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the requested votes that accounts allow, compared by `propose`
-_LEAST_NOISE = 1.0  # lower bound of σ, because accounts allow any noise if hardly anyone is charged
+_SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # compared by `propose`: shares of the requested votes for which accounts can pay
+_LEAST_NOISE = 1.0  # lower bound of σ; if hardly anyone is charged, accounts could pay for almost no noise
 _CLEAR = 0.95  # share of queries at which `propose` requires the right class to lead, at the assumed purity
 
 
@@ -190,12 +190,12 @@ def propose(
     """Propose σ and radius for these queries, by a public rule.
 
     For each of `SHARES`, σ is the smallest noise for which the accounts allow nearly all requested votes. An even
-    smaller σ, at which accounts allow only part of the votes, is chosen if the right class leads more often with it: if
-    caps are unequal, people with larger caps then vote more often. With a labelled sample, the rule chooses the radius
-    share with the largest expected label accuracy. Without a sample, it assumes the middle of the purity range and
-    chooses the smallest radius share at which the right class leads after noise in 95 of 100 queries, because near
-    neighbours are purer than far ones. If there is no such radius share, it chooses the one at which the right class
-    leads most often.
+    smaller σ is chosen if the right class leads more often with it, although accounts then allow only some of the
+    votes. This can happen if caps are unequal, because people with larger caps then vote more often. With a labelled
+    sample, the rule chooses the radius share with the largest expected label accuracy. Without a sample, it assumes the
+    middle of the purity range and chooses the smallest radius share at which the right class leads after noise in 95 of
+    100 queries, because near neighbours are purer than far ones. If there is no such radius share, it chooses the one
+    at which the right class leads most often.
 
     Args:
         queries: `(Q, d)` coordinates, one query for each requested label.
@@ -225,8 +225,8 @@ def propose(
 def assumed_purity(purity: float, radius_share: float, n_classes: int) -> float:
     """Return the assumed purity within a radius.
 
-    The part of the purity above chance shrinks linearly with the number of neighbours. It reaches 0 when the number of
-    neighbours is twice the number of points of the class.
+    The difference between purity and chance shrinks linearly as the number of neighbours grows. It reaches 0 when the
+    number of neighbours is twice the number of points of the class.
 
     >>> round(assumed_purity(0.7, 0.05, 10), 2), round(assumed_purity(0.7, 0.05, 2), 2)
     (0.55, 0.69)
@@ -262,11 +262,11 @@ def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:
     """Return bounds on the share of correct labels, from released noisy counts.
 
     The lower bound is the average share of the voters near a query who agree with its label. This bound is accurate if
-    classes mix (a query is then like any of its neighbours), and too low if classes are separate and neighbourhoods
-    extend into the next class. The upper bound is the probability that a second draw of noise gives the same label. A
-    label must not be judged by the counts that determined it, so the noise is split: for a standard normal z, counts +
-    σz/2 and counts - 2σz are independent (Rasines & Young 2023). The first determines the label, and the second judges
-    it.
+    classes mix, because a query is then like any of its neighbours. It is too low if classes are separate and
+    neighbourhoods extend into the next class. The upper bound is the probability that a second draw of noise gives the
+    same label. A label must not be judged by the counts that determined it, so the noise is split: for a standard
+    normal z, counts + σz/2 and counts - 2σz are independent (Rasines & Young 2023). The first sum determines the label,
+    and the second is used to judge it.
 
     Args:
         counts: `(Q, C)` released counts of plain votes.
@@ -312,7 +312,7 @@ def _norm(agreement: float | None) -> float:
 
 
 def _charged(near: NDArray[np.bool_], agreement: float | None) -> NDArray[np.bool_]:
-    """Return which holders are charged: all near the query or, for residual votes, a fixed sample of dissenters."""
+    """Return which holders are charged: all near the query or, in residual votes, a fixed sample that disagrees."""
     if agreement is None:
         return near
     return near & (np.random.default_rng(1).random(near.shape, np.float32) >= agreement)
@@ -366,7 +366,7 @@ def _assumed_right(
 
 
 def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma: float) -> float:
-    """Return how often the right class (the first) leads if this share of voters agrees and the rest is spread out."""
+    """Return how often the right (first) class leads if this share votes for it and other votes are spread evenly."""
     shares = np.full(n_classes, (1 - agreement) / (n_classes - 1))
     shares[0] = agreement
     return _leading(voters[:, None] * shares, np.zeros(len(voters), np.int64), sigma)
@@ -402,8 +402,8 @@ def _right_by_sample(
 ) -> tuple[float, float]:
     """Return the expected share of correct labels at the sample's points, and the mean lead of the right class's share.
 
-    Later queries have fewer voters, because some accounts are used up by then. The forecast therefore averages over the
-    results of asking each point in each eighth of the order.
+    Later queries have fewer voters, because some accounts are used up by then. The forecast therefore places each point
+    in every eighth of the query order in turn, and averages the results.
     """
     labels, shares = known.labels, known.votes(radius_share)
     right = shares[np.arange(len(labels)), labels]

@@ -63,7 +63,7 @@ def read_counts(
         counts: `(Q, C)` released counts.
         predicted: `(Q,)` public guess that residual votes were cast against; None for plain votes.
         voters: `(Q,)` or a number: public estimate of the total number of voters at each query. Residual counts show
-            only votes against the guess, which must outweigh this number.
+            only votes against the guess; another class is chosen only if its votes outweigh this number.
 
     >>> read_counts([[-30, 30]], 10.0, predicted=[0], voters=100.0).labels
     array([0])
@@ -163,7 +163,7 @@ class VotesQuestion:
     def answer(
         self, part: slice, state: Any, people: People, records: Callable[[], Records], *, alone: bool, draws: Draws
     ) -> Arrays:
-        del state, alone, draws  # noise is drawn once, for the sum of all shards
+        del state, alone, draws  # noise is drawn only once, for the total over all shards
         sums, charges = self.contributions(part, people, records())
         return {"sums": sums, "charge": charges}
 
@@ -184,8 +184,7 @@ class VotesQuestion:
             predicted=self._guessed(part),
             kernel=self.kernel,
         )
-        # Use the difference between the accounts, not the sum of the norms, so that charges and remaining budgets are
-        # consistent.
+        # Charges are differences of accounts rather than sums of norms, so that they agree with the remaining budgets.
         return sums, accounts.spent - people.spent
 
     def release(self, part: slice, state: Any, answers: Sequence[Arrays], noise: Noise) -> PartRelease:

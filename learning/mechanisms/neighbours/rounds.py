@@ -30,7 +30,7 @@ from learning.mechanisms.neighbours.votes import KERNELS
 from learning.mechanisms.protocol import PlannedLevel
 
 LARGEST_SIGMA = 16_384.0
-"""Largest standard deviation of the noise in a count: 2³⁰ times the unit in which votes are counted."""
+"""Largest standard deviation of the noise in a count. It is 2³⁰ times the unit in which votes are counted."""
 
 _BY_FORECAST = gettext_noop("If you leave this empty, the forecast sets the value.")
 _UNSET = gettext_noop("chosen by the forecast")
@@ -43,10 +43,10 @@ _KERNEL_LABELS = {
 MOST_FIRST = 600
 """Default maximum number of points in the first of two rounds; see `first_queries`."""
 
-_LEAST_FIRST = 6  # queries per class
+_LEAST_FIRST = 6  # minimum number of queries per class in the first of two rounds
 _ONE_ROUND = 0.97  # share of queries at which the right class must lead for a single round to be enough
 _LEAST_AGREEMENT, _MOST_AGREEMENT = 0.51, 0.98
-_UNEVEN = 1.5  # the same holders are charged each time the student repeats an error
+_UNEVEN = 1.5  # factor for disagreement, because the same holders are charged each time the student repeats an error
 
 
 @dataclass(frozen=True)
@@ -336,8 +336,8 @@ def next_round(
         counts: `(Q, C)` released counts of that round.
         public: `(P, d)` public points in the coordinates of the next round.
         probabilities: `(P, C)` from the student that learned from that round. Votes are cast against its most likely
-            classes. The points where the student is most uncertain are asked first, while accounts are still full. The
-            predictions are most often wrong there, so most holders disagree and contribute.
+            classes. The points where the student is most uncertain are asked first, while accounts are still full.
+            Predictions are most often wrong at these points, so that is where most holders disagree and contribute.
         levels: Levels with noisy or public head counts, as planned.
         share: Share of every cap that both rounds may use together.
         n_classes, sample: See `plan_rounds`; the sample is in the coordinates of the next round.
@@ -345,10 +345,11 @@ def next_round(
         sigma, radius_share: Manual choices, which replace the proposal.
 
     Returns:
-        The round, and `(Q,)` `voters` for `read_counts`: the voters at its queries, from the forecast and the turnout
-        of the previous round, plus the prediction's own worth, expressed in voters. If the right class leads by L
-        voters in counts with noise σ, a prediction that is right with odds o is worth (σ²/L)·ln o voters (Bayes' rule).
-        This is negligible if many people vote, and exceeds any noise if hardly anyone does.
+        The round, and `(Q,)` `voters` for `read_counts`. These are the voters at its queries, estimated from the
+        forecast and the turnout of the previous round, plus the number of voters that the prediction itself is worth.
+        If the right class leads by L voters in counts with noise σ, a prediction that is right with odds o is worth
+        (σ²/L)·ln o voters (Bayes' rule). This is negligible if many people vote, and exceeds any noise if hardly anyone
+        does.
     """
     points, certainty = np.asarray(public), np.asarray(probabilities)
     others = np.setdiff1d(np.arange(len(points)), earlier.queries) if queries is None else np.asarray(queries)
@@ -402,7 +403,7 @@ def _charged_as(agreement: float) -> float:
 def _worth(
     right: float, agreement: float, voters: NDArray[np.float64], sigma: float, n_classes: int
 ) -> NDArray[np.float64]:
-    """Return a prediction's worth in voters, from its accuracy and the voters' agreement with the right class."""
+    """Return how many voters a prediction is worth, given its accuracy and how many voters agree with the truth."""
     right, agreement = (min(max(one, _LEAST_AGREEMENT), _MOST_AGREEMENT) for one in (right, agreement))
     odds = right * (n_classes - 1) / (1.0 - right)
     lead = agreement - (1.0 - agreement) / (n_classes - 1)

@@ -1,4 +1,4 @@
-"""Public points that stand in for records: which points are near each query, and the classes in a neighbourhood."""
+"""Public points that stand in for records: which of them are near each query, and the classes in its neighbourhood."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 _NEAREST = 10  # number of labelled points that determine the classes of a stand-in
 _SURROGATES = 2000
-_QUERIES = 2000  # number of queries; more would not improve a forecast
+_QUERIES = 2000  # largest number of queries used, because more would not improve a forecast
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +28,9 @@ class Surrogates:
     Attributes:
         points: `(S, d)`, at most 2,000 public points, evenly sampled.
         queries: Number of queries.
-        looked_at: Number of queries used: all, or 2,000 evenly sampled queries if that is enough.
-        each: Number of queries that one of the used queries represents.
+        looked_at: Number of queries used: all of them, or an evenly spaced sample of 2,000 (by default) if there are
+            more.
+        each: Number of queries that each used query represents.
 
     A query that is itself a public point is not a person's record, so the query is left out of its own neighbourhood: a
     radius that contains k of P public points is expected to contain (k - 1) / P of the holders.
@@ -51,9 +52,10 @@ class Surrogates:
         self._itself = np.flatnonzero((self._distances == 0).any(axis=1)), self._distances.argmin(axis=1)
 
     def near(self, radius_share: float, records: float = 1.0) -> NDArray[np.bool_]:
-        """Return which holders are near each query, `(Q, S)`; a holder with several records is drawn as several points.
+        """Return which holders are near each query, `(Q, S)`.
 
-        For example, with 1.3 records per holder, three in ten holders have two records.
+        A holder with several records is represented by several points. For example, with 1.3 records per holder, three
+        in ten holders have two records.
         """
         near = self._distances <= self._reach[radius_share][:, None]
         is_equal, place = self._itself
@@ -72,8 +74,8 @@ class LabelledSurrogates(Surrogates):
     The sample's other points stand in for records with their own labels, and the public points for records with the
     labels of their nearest labelled points (up to ten). The labelled point that is the query itself is left out and
     replaced by the next one. Points of the sample have correct labels but are few; public points are many but sometimes
-    wrong. Both kinds of votes are counted. Votes for wrong classes are then scaled halfway, in log odds, towards their
-    share among the labelled points; see docs/neighbours.md.
+    wrong. Votes from both are counted. The share of votes for wrong classes is then moved halfway, in log odds, towards
+    their share among the labelled points; see docs/neighbours.md.
     """
 
     def __init__(self, sample: Sample, public: ArrayLike, radius_shares: Sequence[float], n_classes: int) -> None:
@@ -91,7 +93,7 @@ class LabelledSurrogates(Surrogates):
         self._votes: dict[float, NDArray[np.float64]] = {}
 
     def votes(self, radius_share: float) -> NDArray[np.float64]:
-        """Return the expected votes `(sample, C)` at each point, as multiples of the mean number of voters."""
+        """Return the expected votes `(sample, C)` at each point of the sample, divided by the mean number of voters."""
         if radius_share not in self._votes:
             near = self.near(radius_share)
             voters = np.zeros(near.shape, np.bool_)

@@ -28,7 +28,7 @@ MOST_DIMENSIONS = 1040
 """Largest number of coordinates for which the product of two points stays below 2²⁴."""
 
 QUERIES_AT_A_TIME = 256
-"""Fixed, so that blocks of queries do not depend on the records."""
+"""Number of queries in a block; fixed, so that blocks do not depend on the records."""
 _RECORDS_AT_A_TIME = 8192
 _SINGLE = 346  # largest number of coordinates for which float32 is exact
 
@@ -143,9 +143,9 @@ def kernel_weights(
 def _scores(
     queries: Coordinates, records: Coordinates, norms: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.floating]]]:
-    """Yield each block's start and ⟨q, r⟩ - ‖r‖²/2, `(b, block)`; the array is then reused for the next block."""
+    """Yield each block's start and ⟨q, r⟩ - ‖r‖²/2, `(b, block)`, in an array that the next block overwrites."""
     kind = np.float32 if queries.shape[1] <= _SINGLE else np.float64
-    # one extra coordinate, 1 in a query and -‖r‖²/2 in a record, subtracts the norm within the product
+    # an extra coordinate (1 in a query, -‖r‖²/2 in a record) makes the product subtract half the squared norm
     left = np.ones((len(queries), queries.shape[1] + 1), kind)
     left[:, :-1] = queries
     size = min(_RECORDS_AT_A_TIME, max(len(records), 1))
@@ -207,7 +207,7 @@ def radii(queries: ArrayLike, public: ArrayLike, radius_share: float | Sequence[
     points = _require_public("public", public)
     if len(points) == 0:
         raise ValueError("There are no public points to determine the radius from: give some.")
-    # reduced slightly, so that 0.07 of 100 points are 7 points
+    # reduced slightly, so that a share of 0.07 of 100 points is 7 points despite rounding
     ks = np.maximum(1, np.ceil(shares * len(points) - 1e-9)).astype(int).tolist()
     result = kth_distances(_require_public("queries", queries, points.shape[1]), points, ks)
     return result[:, 0] if np.ndim(radius_share) == 0 else result
@@ -245,7 +245,8 @@ def neighbour_votes(
         accounts: Charged as a side effect.
         sigma: Standard deviation of the noise that will be added to each count.
         predicted: `(Q,)` class numbers, for residual votes.
-        kernel: One of `KERNELS`. Except for "uniform", the mean is weighted and shrinks with the distance.
+        kernel: One of `KERNELS`. With kernels other than "uniform", the mean is weighted, and its norm shrinks with the
+            distance.
 
     Returns:
         The unnoised votes `(Q, C)`, and the squared norms that were charged, CSR `(Q, H)`. Both are secret.
@@ -351,7 +352,7 @@ class _Votes:
     subtracted: NDArray[np.int64] | None = None
 
     def against(self, guesses: NDArray[np.int64]) -> "_Votes":
-        """Return each vote minus the guess times the vote's total, so that agreement cancels."""
+        """Return votes minus their totals at the guess, so that votes for the guess cancel out."""
         guess = guesses[self.row]
         differs = self.label != guess[self.vote]
         vote, amount = self.vote[differs], self.amount[differs]
@@ -359,7 +360,7 @@ class _Votes:
         return _Votes(self.row, self.holder, vote, self.label[differs], amount, guess, subtracted)
 
     def squared_norms(self, queries: int, holders: int) -> csr_array:
-        """Return CSR `(queries, holders)`. Zeros are stored explicitly, so that every vote has one entry."""
+        """Return CSR `(queries, holders)`. Zeros are stored explicitly, so that each vote has an entry."""
         squares = np.bincount(self.vote, self.amount.astype(np.float64) ** 2, len(self.row)).astype(np.float64)
         if self.subtracted is not None:
             squares = squares + self.subtracted.astype(np.float64) ** 2
@@ -389,7 +390,7 @@ def _said(
     radii: NDArray[np.int64],
     kernel: str,
 ) -> Sayings:
-    """Reduce a block of pairs to one weight per query, holder and class, however many records of a holder are near."""
+    """Reduce a block of pairs to one weight for each query, holder and class, by adding up the records' weights."""
     weight = kernel_weights(kernel, distance, radii[row])
     return _added(row, voters.holder[record], voters.label[record], weight)
 

@@ -1,4 +1,4 @@
-"""Mechanisms of Individualized PATE: plan a run, assign holders to teachers, count votes, release noisy labels.
+"""Mechanisms of Individualized PATE: planning a run, assigning holders to teachers, counting votes, releasing labels.
 
 `accounting.privacy` calculates the cost of a release. Does not import Django.
 """

@@ -1,9 +1,9 @@
-"""Question that teachers answer: each votes on every public point for its members.
+"""Question that teachers answer: each teacher votes on the public points on behalf of its members.
 
 Every charge is public and the same for all members of a group. The charge depends on which queries were answered, and
 the group's budget limits how much a vote may charge. The vote ends only for public reasons: all points have been asked
-about, enough labels have been released, or the next query could cost more than the run may charge. Accounts and votes
-never affect its end.
+about, enough labels have been released, or the next query could cost more than the run may charge. The end never
+depends on accounts or votes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class VoteBudget:
 
     @property
     def answer(self) -> float:
-        """Cost of an answered query or, if only the first queries are charged individually, of each of these."""
+        """Cost of an answered query. If only the first queries are charged individually, it applies to them."""
         return self.check + self.label
 
     @property
@@ -72,8 +72,9 @@ class VoteBudget:
     def affordable(self, answered: NDArray[np.bool_], present: NDArray[np.bool_] | None = None) -> int:
         """Return the number of leading queries of a vote for which the group can pay.
 
-        Every query is assumed to be answered, because the decision to stop the vote must not depend on its own noise.
-        After the first query that is too expensive, the group pays for no further query, even if later ones cost less.
+        A query counts only if the group could also pay for its label, whether or not it was answered, because the
+        decision to stop the vote must not depend on the query's own noise. After the first query that is too expensive,
+        the group pays for no further query, even if later ones cost less.
 
         Args:
             answered: (Q,) True if the query was answered.
@@ -101,12 +102,12 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Ballot:
-    """Teachers' predictions and the members whose records they learned from; all of this is secret.
+    """Teachers' predictions, and the members whose records the teachers learned from. Everything is secret.
 
     Attributes:
         predictions: (teachers, points) classes, or ``NO_VOTE``.
-        holder, teacher: (pairs,) each holder with each of the holder's teachers.
-        group: (pairs,) group of the plan in which the holder is charged.
+        holder, teacher: (pairs,) a holder and one of the holder's teachers.
+        group: (pairs,) the group of the plan in which the holder is charged.
     """
 
     predictions: NDArray[Any]
@@ -152,7 +153,7 @@ class VoteState:
 
     @property
     def answered(self) -> NDArray[np.bool_]:
-        """(Q,) True if the teachers answered, so that the label is charged."""
+        """(Q,) True where the teachers answered and the label is therefore charged."""
         return (self.labels != REJECTED) & ~self.reinforced
 
     def after(self, labels: Labels, guesses: Labels, reinforced: NDArray[np.bool_]) -> VoteState:
@@ -185,7 +186,7 @@ class TeachersQuestion:
         budgets: Budgets of the plan's groups.
         points: Digest of the public points.
         wanted_labels: Number of labels at which the vote ends; None for no such limit.
-        continues_when_exhausted: Whether the vote continues without the groups that cannot pay for the next query.
+        continues_when_exhausted: Whether the vote continues without groups that cannot pay for the next query.
         participation: (teachers, points) True if a teacher takes part in a query, drawn with public randomness; None if
             all take part in all queries. If given, every teacher is a charging class; otherwise, every group is one.
         student: Function that maps the labels (Q,) so far to a student's probabilities (points, C), all 0 before there
@@ -222,10 +223,10 @@ class TeachersQuestion:
         return self.plan.aggregator.parameters()
 
     def part(self, batch: int, start: int, most: int) -> slice:
-        """Return the next batch, which ends no later than the plain vote, so that a student can be trained after it.
+        """Return the next batch. It ends no later than the plain vote does, so that a student can then be trained.
 
-        The batch also ends before the first query that would be too expensive if every query were answered, so that the
-        counts of that query are never requested.
+        It also ends before the first query that would be too expensive if all queries were answered, so that this
+        query's counts are never requested.
         """
         del batch
         ends = [budget.first for budget in self.budgets if budget.first is not None]
@@ -328,8 +329,8 @@ class TeachersQuestion:
         """Return weighted counts ``sums`` (Q, C), and the charging class ``group`` (H,) of each person.
 
         A teacher does not vote if its group cannot pay, or if one of its members has a cap of 0 and so must leave the
-        vote. The teacher's other members are still charged until the vote ends, because whether the teacher votes also
-        depends on their consents.
+        vote. The other members of a silent teacher are still charged until the vote ends, because their consents also
+        affect whether the teacher votes.
         """
         del alone, draws  # noise is drawn in the release
         ballot = records()

@@ -3,11 +3,11 @@
 In the vanishing variant, teachers of stricter groups take part in fewer votes.
 
 **Why a holder pays only for their teacher's votes.** The set of teachers that take part in a vote is drawn only from
-public numbers (group sizes, budgets, coins), never from predictions. The sets of all votes can therefore be considered
-fixed, as if they had been published before. For each fixed choice, a vote without the holder's teacher is the same on
-neighbouring data and costs the holder nothing. Any other vote costs what the aggregator charges for a vote among its
-participants. By the composition of RDP, each *teacher* has its own sum, which is the cost to its holders. Since this
-holds for all choices of the sets, they need not be kept secret.
+public numbers (group sizes, budgets, coins), never from predictions. These sets can therefore be treated as fixed, as
+if they had been published beforehand. Given the sets, a vote without the holder's teacher is the same on neighbouring
+data, so it costs the holder nothing. Any other vote costs what the aggregator charges for a vote among its
+participants. By the composition of RDP, each *teacher* has its own sum, which is the cost to its holders. Since this is
+true for any sets, they need not be kept secret.
 
 A privacy group has a single account, not one per teacher. At each order, the account's curve is the largest of its
 teachers' sums. `participation_costs` splits this curve into the costs of single queries.
@@ -37,7 +37,7 @@ _PARTS = 10
 
 
 def balanced_draws(sizes: Iterable[int], items: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Yield, for each size, this many different items: those drawn least often so far, with ties broken randomly.
+    """Yield, for each size, that number of different items: those drawn least often so far, with ties broken randomly.
 
     At any time, the numbers of draws of two items differ by at most one. No size may exceed `items`.
 
@@ -47,7 +47,7 @@ def balanced_draws(sizes: Iterable[int], items: int, rng: np.random.Generator) -
     """
     drawn = np.zeros(items)
     for size in sizes:
-        # a tie-break below 1 never reorders different counts
+        # tie-breaks below 1 never change the order of different counts
         chosen = np.argsort(drawn + rng.random(items))[:size]
         drawn[chosen] += 1.0
         yield chosen
@@ -65,7 +65,7 @@ def assign(
         plan: The run's plan.
         group_of_holder: `(holders,)` index of each holder's group in `plan.groups`, from `plan.index_of`; `LEFT_OUT`
             for a holder who takes no part.
-        rng: Used only for the partition; privacy does not depend on it.
+        rng: Generator used only to assign holders; privacy does not depend on it.
 
     Returns:
         Two arrays `(assignments,)`: positions of holders, and the teachers that learn from them.
@@ -104,8 +104,8 @@ def assign_keyed(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Assign every holder to teachers by a keyed hash of the holder's id, regardless of who else takes part.
 
-    The guarantee requires this in a real run (condition 3), because adding or removing a holder then moves no other
-    holder. The sizes of teachers differ by chance; an empty teacher does not vote.
+    A real run's guarantee requires this (condition 3): if a holder is added or removed, no other holder moves to
+    another teacher. The sizes of teachers differ by chance; an empty teacher does not vote.
 
     Args:
         plan: The run's plan.
@@ -155,7 +155,8 @@ def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> ND
     teachers in a group never differ by more than one. In variants other than "vanishing", every teacher takes part in
     every vote.
 
-    Draw only once for all queries of a run, and keep the seed of rng or the result. rng must not depend on predictions.
+    Call this once for all queries of a run, and keep the result or the seed of ``rng``. The generator must not depend
+    on predictions.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 40), PrivacyGroup("LOW", 2.0, 40)], variant="vanishing", teachers=8,
@@ -182,7 +183,7 @@ def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool
     their teacher takes part, including queries on which the teacher does not vote because a member has left.
 
     Args:
-        seed: Any public string, fixed before anyone looks at the records.
+        seed: Any public string that is fixed before anyone looks at the records.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 40), PrivacyGroup("LOW", 2.0, 40)], variant="vanishing", teachers=8,
@@ -251,7 +252,10 @@ def _require_planned(plan: Plan, groups: NDArray[np.int64]) -> None:
 
 
 def _increments(costs: NDArray[np.float64], present: NDArray[np.bool_], paid: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return how much each query would raise the teachers' largest sum, given earlier payments, `(queries, R)`."""
+    """Return how much each query adds to the teachers' largest sum of costs, `(queries, R)`.
+
+    Sums include only ``paid`` queries.
+    """
     sums = np.zeros((len(present), costs.shape[1]))
     added = np.empty_like(costs)
     for query, cost in enumerate(costs):

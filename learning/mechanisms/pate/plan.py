@@ -1,4 +1,4 @@
-"""Plan of a run: number of teachers, vote weights and noise. It is checked before any training."""
+"""Plan of a run: the number of teachers, vote weights and noise. The plan is checked before any training."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -100,11 +100,11 @@ class Plan:
     """Checked plan of a run.
 
     Attributes:
-        groups: Strictest first; if each teacher belongs to one group, teachers are numbered in this order.
-        aggregator: Aggregator with noise and threshold scaled to the number of votes.
-        teachers: Total number.
+        groups: Groups, strictest first; if each teacher belongs to one group, teachers are numbered in this order.
+        aggregator: Aggregator, whose noise and threshold are scaled to the number of votes.
+        teachers: Total number of teachers.
         left_out: Names of the groups that take no part.
-        notes: Human-readable choices and warnings.
+        notes: Human-readable warnings and descriptions of choices.
 
     Holders of groups that were merged share teachers, so all of them are charged with the merged group's sensitivity.
 
@@ -194,17 +194,17 @@ def make_plan(
     duplicates to holders. "vanishing": teachers as in weighting, each of weight 1. A share of each group's teachers
     takes part in each vote (`participation_frequencies`), and σ, σ_T and T shrink with the number of participants.
 
-    With the scheme "gdp", weights are proportional to μ instead of ε, and participation is proportional to μ². The
-    charges of all groups, which grow with the square of the weight, then reach the same share of their caps together.
+    With the scheme "gdp", weights are proportional to μ instead of ε, and participation is proportional to μ². Charges
+    grow with the square of the weight, so all groups have then used the same share of their caps at any time.
     Duplicates, which are integers, are chosen so that accounts can pay for the most labels (`factors_for_most_labels`).
 
     In weighting and vanishing, a group is too small if it has no teacher, or fewer holders than half of a teacher's
     average. Such a group is merged into the next stricter group (`small_groups="merge"`), left out ("leave_out") or, in
     weighting, its holders are each copied into several teachers of a stricter group ("copy"). Copying is the hybrid in
     section 7.2 of the thesis, which upsamples small groups and weights the others. The host is the stricter group whose
-    teachers, of weight w each, give k copies the largest total weight k·w within the small group's own promise, where k
-    = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, and other groups should not
-    be merged into it just for its sake, so it gets one small teacher.
+    teachers' weight w gives the copies the largest total weight k·w that the small group's promise allows, where k =
+    ⌊own weight / w⌋. If the strictest group is too small, it gets one small teacher: merging it with another group
+    would either weaken its promise, or restrict the other group just for its sake.
 
     Args:
         groups: Privacy groups in any order.
@@ -360,12 +360,12 @@ def _plan_teachers_of_one_group(
 def _with_weights(
     plan: Plan, copied: Sequence[PrivacyGroup], scheme: str, delta: float, conversion: Conversion
 ) -> Plan:
-    """Weight the teachers of each group, and copy holders of groups without teachers into other groups' teachers."""
+    """Set the weights of all teachers, and copy holders of groups without teachers into other groups' teachers."""
     everyone = [*plan.groups, *(_group_plan([group], 0) for group in copied)]
     weights = teacher_weights(
         [group.epsilon for group in everyone], [group.teachers for group in everyone], scheme, delta, conversion
     )
-    # Multiples of the grid on which noise is drawn, so that counts are also on the grid.
+    # Rounded to the grid on which noise is drawn, so that counts also lie on the grid.
     gridded = np.rint(weights / GRID) * GRID
     hosts = [replace(each, weight=float(weight)) for each, weight in zip(plan.groups, gridded, strict=False)]
     exact = {each.name: float(weight) for each, weight in zip(everyone, weights, strict=True)}
@@ -393,7 +393,8 @@ def _guest(guest: GroupPlan, exact: Mapping[str, float], hosts: Sequence[GroupPl
     The charge grows with the square of these teachers' total weight, as for a single teacher of that weight.
 
     Args:
-        exact: Weight of each group before rounding to the grid, because 3 divided by a rounded 1 can be 2.99998.
+        exact: Weight of each group before rounding to the grid. Rounded weights would give wrong ratios, such as
+            2.99998 instead of 3.
     """
 
     def copies(host: GroupPlan) -> int:

@@ -50,7 +50,7 @@ def hold_vote(
     orders: ArrayLike = DEFAULT_ORDERS,
     student_probabilities: ArrayLike | None = None,
 ) -> Vote:
-    """Count the votes, draw the noise, and compute every query's cost to every group according to its sensitivity.
+    """Count the votes, draw the noise, and compute each query's cost to each group, given the group's sensitivity.
 
     A group pays nothing for a query on which none of its teachers voted. In the vanishing variant, only some teachers
     may vote; `participation_costs` then converts these costs to each query's addition to the group's account.
@@ -311,7 +311,7 @@ def _affordable(
     orders: ArrayLike,
     conversion: Conversion,
 ) -> tuple[Prefix, NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many leading queries every group can afford, and the costs `(Q, G, R)` of checks and labels."""
+    """Return how many leading queries all groups can afford, and the costs `(Q, G, R)` of checks and of labels."""
     alpha, queries = np.asarray(orders, dtype=np.float64), len(answered)
     costs = [
         QueryCosts(

@@ -1,13 +1,13 @@
-"""Teachers: their choices, their answers for the public points, and a forecast of their vote.
+"""Teachers: choices about them, their answers for the public points, and a forecast of their vote.
 
-Teachers share only public information: a representation of the public points, and their graph of nearest neighbours.
-They may also learn from the public points without labels. Otherwise, a teacher's answers depend only on its members'
-records.
+Teachers share only public information: a representation of the public points, and the graph of these points' nearest
+neighbours. They may also learn from the public points, without labels. Apart from this, a teacher's answers depend only
+on its members' records.
 
 *Forecast.* As many small teachers as time allows are trained on some of the labelled points. Each gets as many records
-as a real teacher has, and slow learners are replaced by faster ones. Their answers for the other points are counted as
-the votes of all teachers, with the plan's noise. Without labelled points, an assumption is made about the share of
-teachers that agree with the right class, in the same way as for votes by every holder.
+as a real teacher has, and slow learners are replaced by faster ones. Their answers for the other points represent the
+votes of all teachers, to which the plan's noise is added. Without labelled points, an assumption is made about the
+share of teachers that agree with the right class, in the same way as for votes by every holder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from learning.mechanisms.pate.plan import Plan
 from learning.representations.representation import FittedRepresentation, similarities, spread
 
 STOP = "stop"
-"""Choice for when a group's share is used up: the vote ends, instead of continuing without the group's teachers."""
+"""Choice that ends the vote when a group's share is used up, instead of continuing without the group's teachers."""
 
 _WEIGHT_LABELS = {
     "gdp": gettext_noop("in proportion to μ: all groups use up their shares at the same time"),
@@ -58,7 +58,7 @@ _NEAREST = 5
 """Number of nearest public points over which the class of a record is spread."""
 _STEPS = 60
 _FAR, _NEAR = 0.95, 0.8
-"""How strongly the classes of single records, and a model's probabilities, spread to other points."""
+"""How strongly two things spread to other points: the classes of single records, and a model's probabilities."""
 
 TEACHERS = 10
 """Largest number of teachers trained for a forecast."""

@@ -2,8 +2,8 @@
 
 Source: Boenisch, Mühl, Rinberg, Ihrig, Dziedzic, "Individualized PATE: Differentially Private Machine Learning with
 Individual Privacy Guarantees" (PoPETs 2023), and the thesis behind it. A budget is an ε; only the ratios of budgets
-matter here. The budget filter ensures that no budget is exceeded. The choices in this module determine how much of each
-group's budget has been used by the time that the first budget runs out.
+matter here. The budget filter ensures that no budget is exceeded. The choices in this module determine how much of
+their budgets the other groups have used when the first budget runs out.
 """
 
 import math
@@ -149,11 +149,11 @@ def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int
     """Return the numbers of duplicates per group that make the most labels affordable (1 for the strictest group).
 
     A label is charged 2f²/(σG)² to a holder with f duplicates, and the noise is G = Σ n·f / Σ n times as large. The
-    first accounts to run out, which have the smallest t = μ/f, pay for a number of labels proportional to (t·G)². For a
-    given t, the best f are ⌊μ/t⌋, and only t = μ/k for a group's μ and an integer k can be optimal. f = 1 for all
-    groups is among the candidates, so larger promises never reduce the number of labels. Ratios rounded to the nearest
-    integer do not ensure this: if a few people with μ 2.7 times as large get f = 3, their accounts run out after 4/5 of
-    the labels.
+    accounts with the smallest t = μ/f run out first, and pay for a number of labels proportional to (t·G)². For a given
+    t, the best f are ⌊μ/t⌋, and only t = μ/k for a group's μ and an integer k can be optimal. f = 1 for all groups is
+    among the candidates, so larger promises never reduce the number of labels. Ratios rounded to the nearest integer do
+    not ensure this: if a few people with μ 2.7 times as large get f = 3, their accounts run out after 4/5 of the
+    labels.
 
     Args:
         mu: `(groups,)` μ of the promises.
@@ -170,7 +170,7 @@ def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int
     """
     values, sizes = require_budgets(mu), np.asarray(holders)
     least = values.min()
-    # the largest t comes first, so that of equally good choices, the one with the fewest duplicates is kept
+    # ordered from the largest t, so that the choice with the fewest duplicates is kept if several are equally good
     ends = np.unique(np.concatenate([values / k for k in range(1, int(values.max() / least) + 2)]))[::-1]
     ends = ends[(ends <= least) & (ends > least / 2)]
     factors = np.floor(values / ends[:, None] * (1 + 1e-12)).astype(np.int64)

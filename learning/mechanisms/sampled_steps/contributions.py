@@ -20,10 +20,11 @@ from learning.mechanisms.steps.linear import OwnedRecords
 from learning.outcomes import CROSS_ENTROPY, Loss
 from learning.representations.coordinates import LARGEST
 
-# A call to PyTorch takes as long as thousands of products, so blocks are as large as memory allows.
+# Each call to PyTorch takes as long as thousands of products, so blocks are as large as memory allows.
 _RECORDS_AT_A_TIME = 1024
 _NUMBERS_AT_A_TIME = 2**22
-_SUM_STEPS = 2.0**26  # length of a holder's longest gradient times the number of records; squares stay below 2⁵³
+# norm to which a holder's longest gradient is scaled, times the number of records; squares stay below 2⁵³
+_SUM_STEPS = 2.0**26
 _ADDED_AT_A_TIME = 16
 _MARGIN = 1 - 2.0**-20
 Integers = NDArray[np.int64]
@@ -35,10 +36,10 @@ class Gradients:
     Args:
         network: One of `networks.NETWORKS`; left unchanged.
         shape: Shape of a record as input of the network.
-        scale: Public factor of records; for coordinates (int8), 1 divided by a typical length. Other records, such as
-            pixels of images, are clipped to [-1, 1] and rounded to multiples of 1/127.
-        records: Largest number of a holder's records in one step; holders with more records contribute different ones
-            in each step.
+        scale: Public factor of the records; for coordinates (int8), 1 divided by a typical length. Other records, such
+            as pixels of images, are clipped to [-1, 1] and rounded to multiples of 1/127.
+        records: Largest number of a holder's records in one step; holders who own more records contribute different
+            ones in each step.
         loss: Loss of a record's scores and target.
 
     Raises:
@@ -143,7 +144,10 @@ def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -
 
 
 def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
-    """Add up mean gradients of holders with the same number of records, rounded to each holder's own unit."""
+    """Add up the mean gradients of holders with the same number of records.
+
+    Gradients are rounded in units that depend on the holder.
+    """
     holders = len(allowed)
     each = len(layers[0].scale) // holders
     lengths = torch.sqrt(_added([layer.squared_norms for layer in layers]))
@@ -163,7 +167,7 @@ def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> 
 
 
 def _added(parts: list[torch.Tensor]) -> torch.Tensor:
-    """Add parts in order, so that the result does not depend on how a sum is divided."""
+    """Add parts one after another, always in the same order, so that every bit of the result is reproducible."""
     total = parts[0]
     for part in parts[1:]:
         total = total + part
@@ -171,7 +175,10 @@ def _added(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _whole_sum(gradients: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Return Σ of gradients times factors, rounded towards 0. In float32, sums of 2^4 numbers up to 2^20 are exact."""
+    """Return Σ of gradients times factors, each rounded towards 0.
+
+    In float32, sums of 2^4 numbers up to 2^20 are exact.
+    """
     shaped = factors.to(gradients.dtype).view(-1, *[1] * (gradients.ndim - 1))
     total = torch.zeros(gradients.shape[1:], dtype=torch.float64)
     scaled = torch.empty((_ADDED_AT_A_TIME, *gradients.shape[1:]), dtype=gradients.dtype)

@@ -23,7 +23,7 @@ from learning.mechanisms.sampled_steps.whole_gradients import RecordGradients
 from learning.representations.coordinates import LARGEST
 
 _LAST = 0.5
-"""Share of the steps used for calibration: the last steps, at which the network is close to the published one."""
+"""Share of the steps used for calibration. These are the last steps, when the network is close to the published one."""
 _GRADIENTS = 10_000
 """Limit on the number of gradient norms, which are computed for each public point and class."""
 _POINTS = 3000
@@ -55,9 +55,9 @@ def network_calibration(
 ) -> Calibration:
     """Return the calibration of the network in the last state.
 
-    The gradients of the output layer are those of a linear model on the layer's inputs, clipped together with all other
-    gradients. The theory of `fit_to_sums` for linear models thus also holds for networks, with norms of whole
-    gradients.
+    The gradients of the output layer are those of a linear model on the layer's inputs, except that they are clipped
+    together with all other gradients. The theory of `fit_to_sums` for linear models therefore also applies to networks,
+    with the norms of whole gradients.
 
     Args:
         states: State before the first step, and after each chunk.
@@ -75,7 +75,7 @@ def network_calibration(
     whole, unit = _as_in_steps(question, points)
     gradients, checks, lengths = RecordGradients(network, question.shape), [], []
     for before, after in later:
-        # on average, half of a chunk's noise is in the weights at which its gradients were computed
+        # on average, the weights at which a chunk's gradients were computed contain half of the chunk's noise
         halfway = SampledSteps((before.weights + after.weights) / 2, before.velocity, before.step)
         model = network_model(question, halfway)
         features, logits = _entering(model, points)
@@ -120,14 +120,14 @@ def _check(
 
 
 def _output(values: Floats, classes: int, inputs: int) -> Floats:
-    """Return the values of the last layer, `(d + 1, C)`, from values in the order of the parameters."""
+    """Return the last layer's part of some values in the order of the parameters, `(d + 1, C)`."""
     last = values[-classes * inputs :]
     return np.vstack([last[:-classes].reshape(classes, inputs - 1).T, last[-classes:]])
 
 
 @torch.inference_mode()
 def _entering(model: NetworkModel, points: Records) -> tuple[Floats, Floats]:
-    """Return the inputs of the output layer for the points, followed by 1, `(P, d + 1)`, and the logits `(P, C)`."""
+    """Return the output layer's inputs for the points, each followed by 1, `(P, d + 1)`, and the logits `(P, C)`."""
     entering: list[torch.Tensor] = []
     output = model.network.get_submodule("output")
     watching = output.register_forward_pre_hook(lambda _layer, given: entering.append(given[0]))

@@ -26,7 +26,7 @@ FINENESS = 2**20
 Cost = Callable[[float, float], float]
 """Cost of a run with rate q and noise multiplier σ, in units of μ; it grows with q and falls with σ."""
 
-_CLOSE = 2e-4  # relative distance from the target at which the search stops
+_CLOSE = 2e-4  # the search stops at this relative distance from the target
 _MORE_NOISE = 2e-4  # step by which σ is raised until no group exceeds its target
 _TRIALS = 60
 _ROUNDED = 1e-12  # tolerance within which a rate is treated as 1
@@ -74,11 +74,11 @@ def phases_within(phases: Phases, start: int, steps: int) -> Phases:
 def sample_rates(
     epsilons: ArrayLike, group_sizes: ArrayLike, *, delta: float, steps: int, rate: float
 ) -> tuple[float, Floats]:
-    """Apply Algorithm 1, *sample*: a common noise multiplier, and a Poisson rate at which each group spends its ε.
+    """Compute a common noise multiplier, and the Poisson rate at which each group spends its ε (Algorithm 1, *sample*).
 
     Args:
         epsilons: Promised ε of each group, above 0, shape (groups,).
-        group_sizes: Number of holders in each group, or proportional to it, not negative, shape (groups,).
+        group_sizes: Numbers of holders in each group, or nonnegative numbers proportional to these, shape (groups,).
         delta: δ of (ε, δ)-DP.
         steps: Number of steps T, at least 1.
         rate: Mean q of the rates, weighted by the sizes, above 0 and at most 1.
@@ -101,7 +101,7 @@ def sample_rates(
 def scale_norms(
     epsilons: ArrayLike, group_sizes: ArrayLike, *, delta: float, steps: int, rate: float, clip_norm: float
 ) -> tuple[float, Floats]:
-    """Apply Algorithm 2, *scale*: a common rate and noise, and a clipping norm at which each group spends its ε.
+    """Compute a common noise multiplier, and the clipping norm at which each group spends its ε (Algorithm 2, *scale*).
 
     If ε_p requires the noise multiplier σ_p, the noise is σ·c, where σ = (Σ_p w_p/σ_p)⁻¹ is the harmonic mean, and the
     norm of group p is c_p = c·σ/σ_p. Then σ·c/c_p = σ_p for every group, and the mean norm Σ_p w_p·c_p is c. With the
@@ -145,10 +145,11 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
     """Return σ and the rates at which a run costs every group its target, for the mean rate ``rate``.
 
     In the limit of many small steps, a run costs μ = q·√(T·(e^{1/σ²} − 1)) (Bu, Dong, Long, Su 2020, Corollary 4). If
-    it costs r times as much, the targets μ_p require q_p = μ_p/(r_p·√(T·(e^{1/σ²} − 1))), and their mean q requires
-    √(T·(e^{1/σ²} − 1)) = Σ_p w_p·μ_p/(r_p·q). The r_p hardly change with q_p and σ while σ is above 1, but they change
-    more below that. Repeating both steps, with Anderson's acceleration (1965) of ln r_p, converges in four to ten
-    rounds. Finally, σ is increased until no group exceeds its target.
+    the run actually costs group p r_p times as much, the targets μ_p require q_p = μ_p/(r_p·√(T·(e^{1/σ²} − 1))), and
+    the mean q of these rates requires √(T·(e^{1/σ²} − 1)) = Σ_p w_p·μ_p/(r_p·q). The r_p hardly change with q_p and σ
+    while σ is above 1, but they change more below that. Computing r_p and then the rates, again and again with
+    Anderson's acceleration (1965) of ln r_p, converges in four to ten rounds. Finally, σ is increased until no group
+    exceeds its target.
 
     Args:
         cost: Monotone, see `Cost`.

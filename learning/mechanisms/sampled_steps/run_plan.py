@@ -1,7 +1,7 @@
-"""Choices and plan of a sampled run: rates or norms from public figures, and the charge that is due before it begins.
+"""Choices and plan of a sampled run: rates or norms computed from public figures, and the charge due before it begins.
 
 A public rule makes any choice that is left open. Rehearsals and benchmarks can also run the baselines of individualized
-DP-SGD (Boenisch et al. 2023, Appendix E), which keep every group's promise, too. Each baseline is a list of phases;
+DP-SGD (Boenisch et al. 2023, Appendix E), which also keep every group's promise. Each baseline is a list of phases;
 each phase starts from the final state of the previous one. A baseline has the same number of steps and the same average
 number of holders per step as the run to which it is compared. Baselines have these arguments:
 
@@ -51,7 +51,7 @@ NETWORK_CHOICES = {
 """Labels of networks trained on samples, by their names in `learning.mechanisms.sampled_steps.networks.NETWORKS`."""
 
 _DRAWN, _LEAST_RATE = 512, 0.005  # average number of holders per step, as in the paper; smaller rates waste promises
-_ROUNDING = 1 - 1e-9  # rounding allowance for computing norms from noise and vice versa
+_ROUNDING = 1 - 1e-9  # allowance for rounding when norms are computed from noise multipliers and vice versa
 _LOUD = 5.0  # warning level: a step's noise, divided by the norm of its sum if all contributions had the same direction
 
 CostOf = Callable[[int], Cost]
@@ -148,7 +148,7 @@ def usual_parameters(network: str, people: float, loss: Loss = CROSS_ENTROPY) ->
     SampledParameters(rate=0.01, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
     """
     rate = min(1.0, max(_LEAST_RATE, _DRAWN / max(people, 1.0)))
-    # gradients of other outcomes are longer or shorter, in proportion to their usual norm in full-batch steps
+    # gradients of other outcomes differ in length, in proportion to their usual norm in full-batch steps
     longer = loss.clip_norm / CROSS_ENTROPY.clip_norm
     if network == "cnn":
         return SampledParameters(rate, steps=500, clip_norm=0.2 * longer, step_size=4.0, momentum=0.0)
@@ -348,7 +348,7 @@ def _rough_cost(slack: float, steps: int) -> Cost:
 
 
 def _charges(phases: Phases, slack: float) -> Floats:
-    """Return each group's charge, (groups,) in μ². Each group is drawn in one phase only, or all phases are equal."""
+    """Return each group's charge, (groups,) in μ². No group may be drawn in more than one phase."""
     charges = np.zeros(len(phases[0][0].rates))
     for mechanism, steps in phases:
         own = mechanism.noise_multiplier * mechanism.clip_norm / mechanism.norms
@@ -372,7 +372,7 @@ def _notes(mechanism: SampledMechanism, weights: int) -> tuple[Sentence, ...]:
 def _phase(
     targets: Floats, sizes: Floats, taking_part: np.ndarray, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> tuple[SampledMechanism, int]:
-    """Plan steps with only these participants, for the smallest of their targets."""
+    """Plan steps in which only these groups take part, with the smallest of their targets."""
     own = min(1.0, rate * float(sizes.sum()) / float(sizes[taking_part].sum()))
     sigma = required_noise(cost(steps), float(targets[taking_part].min()), steps=steps, rate=own)
     rates = np.where(taking_part, own, 0.0)

@@ -1,9 +1,10 @@
 """DP-SGD steps on Poisson samples of the holders, with a rate or clipping norm for each group, chunk by chunk.
 
-Abadi et al., "Deep learning with differential privacy" (2016), with the holder as the unit; rates and norms come from
-:mod:`learning.mechanisms.sampled_steps.rates`. The question defines the network and its input. The first batch takes no
-step, but charges every participant for the whole run (:mod:`learning.mechanisms.sampled_steps.run_plan`). Each later
-batch is a chunk of steps in a single task, whose release is the public state after the last step.
+The method is that of Abadi et al., "Deep learning with differential privacy" (2016), but protects holders rather than
+records. Rates and norms come from :mod:`learning.mechanisms.sampled_steps.rates`. The question defines the network and
+its input. The first batch takes no step, but charges every participant for the whole run
+(:mod:`learning.mechanisms.sampled_steps.run_plan`). Each later batch is a chunk of steps in a single task, whose
+release is the public state after the last step.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:  # PyTorch takes a second to load, which would delay the start
 
 Floats = NDArray[np.float64]
 
-#: Batch that charges all participants for the whole run and takes no step.
+#: Number of the batch that charges all participants for the whole run and takes no step.
 CHARGE = 0
 
 
@@ -135,7 +136,7 @@ def run_chunk(
         state: Result of the last committed chunk.
         holders: Participants of this chunk. Only the records of drawn holders are read.
         group: `(H,)` position of each holder's group in the mechanism.
-        mechanism: The same for all chunks of a run.
+        mechanism: Rates, norms and noise, the same for all chunks of a run.
         step_size, momentum: Public parameters of the update.
         noise, sampling: `SystemNoise` and `SystemSampling`, except in rehearsals.
 

@@ -1,10 +1,10 @@
-"""Integer gradients of the networks used for private steps. A record's position in a batch does not affect them.
+"""Integer gradients of the networks used for private steps.
 
-The inputs of a layer are rounded to integers of at most 127, and weights to integers small enough that every product
-and partial sum is below 2²⁴, where float32 is exact. The result therefore does not depend on the order in which a
-library adds. The same holds for the backward pass, which scales a record's slopes (the derivatives of its loss) to a
-public length before rounding. All other operations are lookups in a table of tanh, or defined to the last bit by IEEE
-754. docs/sgd-sampled.md bounds every sum.
+A record's gradient does not depend on its position in a batch. The inputs of a layer are rounded to integers of at most
+127, and weights to integers small enough that every product and partial sum is below 2²⁴, where float32 is exact. The
+result therefore does not depend on the order in which a library adds numbers. The same holds for the backward pass,
+which scales a record's slopes (the derivatives of its loss) to a public length before rounding. All other operations
+are lookups in a table of tanh, or defined to the last bit by IEEE 754. docs/sgd-sampled.md bounds every sum.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TANH = torch.tensor(
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Data kept from the forward pass: the inputs at each position, and the origin of each maximum."""
+    """Data kept from the forward pass: the layer's inputs at each position, and the origin of each pooled maximum."""
 
     patches: torch.Tensor
     maps: torch.Tensor | None = None
@@ -59,7 +59,7 @@ class WholeLayer(ABC):
 
     Args:
         layer: PyTorch's layer.
-        order: PyTorch's position of each input of the layer, in the order used here.
+        order: For each input of the layer in the order used here, its position in PyTorch's order.
         places: Number of positions in a record at which the layer's weights are applied.
         overlap: Largest number of places that share an input.
 
@@ -88,7 +88,7 @@ class WholeLayer(ABC):
             products = _EXACT / (LARGEST * math.sqrt(places))
             squares = math.sqrt(_SQUARES / (places * self._inputs)) / LARGEST
             self._longest = min(_SLOPES, products, squares)
-        # rounding may add half a unit per slope
+        # rounding may add half a unit to each slope
         self.length = self._longest - 0.5 * math.sqrt(places * self.outputs) - 1
         if self.length < math.sqrt(places * self.outputs):
             raise ValueError("Images of this size are too large for integer gradients: make them smaller.")
@@ -100,7 +100,7 @@ class WholeLayer(ABC):
         self.bias = weights[-self.outputs :]
         both = np.vstack([self.matrix * self.unit, self.bias / LARGEST])
         whole, power = whole_matrix(both, LARGEST, _EXACT)
-        # multiplied by a power of two, so that sums stay exact and results are in steps of the table
+        # multiplied by a power of two, so that sums stay exact and results are in units of the table's step
         steps = _TANH_STEPS / power
         self._weights = torch.from_numpy(whole[:-1] * steps).float()
         self._offset = torch.from_numpy(LARGEST * whole[-1] * steps).float()
@@ -128,7 +128,7 @@ class WholeLayer(ABC):
             memory: From `forward`.
             scale: `(R,)` value that the integer 1 represents in the pulled slopes.
         """
-        # small enough for an exact sum of squares of a record's slopes; four maxima may come from one place
+        # small enough for an exact sum of squares of a record's slopes, as up to four maxima may come from one place
         most = math.sqrt(_SQUARES / (self._places * self.outputs)) / 4 - 1
         factor = min(1.0, most / _EXACT)
         slopes = torch.addcmul(_FULL_SLOPE, left, left, value=-1).mul_(pulled).mul_(factor / LARGEST**2).round_()
@@ -195,7 +195,7 @@ class ConvolutionGradients(WholeLayer):
         return _tanh(largest.permute(0, 2, 3, 1)), Memory(patches.flatten(1, 2), maps, origins)
 
     def pull(self, slopes: torch.Tensor) -> torch.Tensor:
-        # every `stride` pixels get slopes from all windows that cover them, in a single product with these sums
+        # a block of `stride` pixels gets the slopes of all windows that cover it from a single product
         reach = _pair(tap - 1 for tap in self._taps)
         around = nn.functional.pad(slopes.view(-1, *self._grid, self.outputs), _around(reach))
         stretches = _windows(around, self._taps, (1, 1))
@@ -217,7 +217,7 @@ class ConvolutionGradients(WholeLayer):
         kernels = back.view(self.outputs, *self._kernel, -1)
         kernels = nn.functional.pad(kernels, (0, 0, 0, missing[1], 0, missing[0]))
         parts = kernels.view(self.outputs, self._taps[0], self._stride[0], self._taps[1], self._stride[1], -1)
-        # a pixel lies at the end of the first window that covers it
+        # flipped, because a pixel lies at the end of the first window that covers it
         parts = parts.flip(1, 3).permute(1, 3, 0, 2, 4, 5)
         return parts.reshape(math.prod(self._taps) * self.outputs, -1)
 
@@ -229,7 +229,7 @@ class ConvolutionGradients(WholeLayer):
 
 
 def of_public_length(slopes: torch.Tensor, scale: torch.Tensor, length: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ``slopes``, overwritten by integers of about this norm, and the value that the integer 1 represents."""
+    """Scale ``slopes`` in place to integers of about this norm; also return the value that the integer 1 represents."""
     lengths = sum_of_squares(slopes).sqrt_()
     factors = torch.where(lengths > 0, length / lengths, 0.0)
     shaped = factors.float().view(-1, *[1] * (slopes.ndim - 1))
@@ -275,7 +275,7 @@ class LayerGradients:
 
     @cached_property
     def squared_norms(self) -> torch.Tensor:
-        """‖gradient‖² in float64, `(R,)`. A record's position in the batch does not affect any bit of it."""
+        """‖gradient‖² in float64, `(R,)`. No bit of it depends on a record's position in the batch."""
         if self.slopes.shape[1] == 1:  # ‖s ⊗ a‖ = ‖s‖·‖a‖, so the product need not be computed
             squares = sum_of_squares(self.slopes) * sum_of_squares(self.inputs)
         else:
@@ -377,7 +377,7 @@ class RecordGradients:
 
 
 def _tanh(arguments: torch.Tensor) -> torch.Tensor:
-    """Look up tanh in the table for arguments in the table's steps, which are overwritten."""
+    """Look up tanh for arguments in units of the table's step. Overwrites the arguments."""
     end = _TANH_STEPS * _TANH_END
     place = arguments.clamp_(-end, end).round_().add_(end).to(torch.int32)
     return _TANH.index_select(0, place.flatten()).view(place.shape)
@@ -386,7 +386,7 @@ def _tanh(arguments: torch.Tensor) -> torch.Tensor:
 def _windows(images: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> torch.Tensor:
     """Return numbers at each kernel position, `(R, across, down, numbers)`, for images `(R, width, height, channels)`.
 
-    The numbers are copied in two steps, first down and then across, so that each copied piece is longer.
+    The numbers are copied in two steps, first down and then across, so that longer pieces are copied at once.
     """
     records, width, height, channels = images.shape
     across, down = _pair(

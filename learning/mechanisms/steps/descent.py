@@ -38,16 +38,19 @@ EARLY = 0.5
 """Share of the steps after which the model starts averaging the parameters."""
 LOOKED = 0.25
 """Share of the steps after which the releases determine the ridge."""
-_RIDGE, _SPREAD_POWER = 5.0, 1.5  # ridge at a spread of 1, in a step's noises, and exponent of its growth below
-_ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # exponent after a restart, and largest ridge in units of a step's noise
+# ridge at a spread of 1, in units of a step's noise, and exponent of its growth at smaller spreads
+_RIDGE, _SPREAD_POWER = 5.0, 1.5
+# the same exponent after a restart, and the largest ridge in units of a step's noise
+_ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0
 _EXPECTATIONS = 80  # updates of the shares of the mixture, which hardly change afterwards
-_SAMPLED = 16.0  # error of an observation in addition to noise, in sampling variances of the people's mean gradient
+# variance of an observation in addition to noise, in units of the sampling variance of people's mean gradient
+_SAMPLED = 16.0
 _NO_PENALTY: Floats = np.zeros((0, 0))
 _SQUARED_SPREADS: Floats = np.geomspace(1e-3, 8.0, 40)  # of weights of numbers, which are measured in widths of a range
 _RECENCY = 2  # exponent of a step's number in its weight, because the first estimates suffer from clipping
 _RECENCY_OF_CONSTANT = 8  # larger because the constant of expected errors begins far away, where most are clipped
 _LEAST_SQUARE = 1e-6  # smallest square of a coordinate's weight, so that penalties stay finite
-_LOUD = 50.0  # plan signal above which small weights can be distinguished from weights hidden by noise
+_LOUD = 50.0  # signal of a plan above which small weights can be distinguished from weights hidden by noise
 _PARAMETER_STEPS = 2.0**24
 _OBSERVED_STEPS = 2.0**40
 _SMALLEST_CURVATURE = 1e-9
@@ -101,8 +104,8 @@ def shrunk_weights(
     """Return posterior means and mean squares `(F, outputs)` of weights observed with noise, along eigenvectors.
 
     A coordinate b is observed as value · b + N(0, variance). Its prior is a mixture of normal distributions around 0
-    with these `spreads`, whose shares are fitted to all coordinates by expectation maximisation (Stephens 2017). So a
-    few large weights keep their size among many small ones.
+    with these `spreads`, whose shares are fitted to all coordinates by expectation maximisation (Stephens 2017). A few
+    large weights therefore keep their size among many small ones.
 
     Args:
         observed: `(F, outputs)` observations.
@@ -178,13 +181,14 @@ class Directions:
 class Descent:
     """Newton's method with the curvature of public points. The model is the mean over the later half of the steps.
 
-    Every noisy gradient is multiplied by the inverse of the public points' curvature at its parameters, plus a ridge
-    that is proportional to the noise. The ridge is large for the first quarter of the steps; afterwards, the larger the
-    released weights, the smaller the ridge (see `weights_spread`). If the weights turn out so small that the first
-    ridge was too small for them, the parameters have followed noise, and the descent restarts from the weights expected
-    given all releases so far, with a penalty for each direction (see `shrunk_weights`). For more than two classes, and
-    under older plans, it restarts from a ridge regression with a larger ridge. The mean of the iterates (Polyak and
-    Juditsky 1992) averages the noise of their steps. Everything here is public.
+    Every noisy gradient is multiplied by the inverse of a matrix: the public points' curvature at the current
+    parameters, plus a ridge that is proportional to the noise. The ridge is large for the first quarter of the steps.
+    Afterwards, the larger the released weights, the smaller the ridge (see `weights_spread`). If the weights turn out
+    so small that even the first ridge was too small, the parameters have followed noise, and the descent restarts. It
+    then starts from the weights expected given all releases so far, with a penalty for each direction (see
+    `shrunk_weights`). For more than two classes, and under older plans, it restarts from a ridge regression with a
+    larger ridge. The mean of the iterates (Polyak and Juditsky 1992) averages the noise of their steps. Everything here
+    is public.
 
     For numbers, whose loss is quadratic, there is no ridge, restart or mean of iterates. After each step, the
     parameters are those expected given all releases so far (see `Directions.expected`).
@@ -196,8 +200,8 @@ class Descent:
         parameters: `(d + 1, outputs)` parameters of the next step.
         total: Sum of the parameters over the averaged steps.
         ridge: Ridge of the next step.
-        observed: `(d + 1, outputs)` mean of the steps' estimates of curvature times best parameters, before the ridge
-            is chosen; for numbers, the weighted mean over all steps.
+        observed: `(d + 1, outputs)` estimate of the product of the curvature and the best parameters: the mean over the
+            steps before the ridge is chosen or, for numbers, a weighted mean over all steps.
         penalty: `(d, d)` matrix of a quadratic penalty after a restart; `(0, 0)` without one.
         step: Number of steps taken.
         loss: Loss of a record.
@@ -336,8 +340,8 @@ class Descent:
         """Return the parameters expected given the releases so far, and the penalty for the remaining steps.
 
         Noise is not the only error: people are a sample, whose mean gradient has the variance H / 2n. In the first
-        steps this variance is multiplied by `_SAMPLED`, because the curvature changes and is that of public points. The
-        intercept is not shrunk.
+        steps, this variance is multiplied by `_SAMPLED`, because the curvature still changes and is that of public
+        points rather than people. The intercept is not shrunk.
         """
         along = matrix[:-1, -1] / matrix[-1, -1]
         values, vectors = np.linalg.eigh(matrix[:-1, :-1] - np.outer(matrix[:-1, -1], along))
@@ -353,7 +357,7 @@ class Descent:
         return self._centred(np.vstack([weights, intercept])), vectors * penalties @ vectors.T
 
     def _seen(self, gradient: Floats, matrices: Floats) -> tuple[Floats, float]:
-        """Return `observed` and `ridge` after a step; near the best parameters B, gradients are H·(parameters - B)."""
+        """Return `observed` and `ridge` after a step. Gradients near the best parameters B are H·(parameters - B)."""
         looked = self._looked
         if self.step >= looked or self.plan.largest_ridge <= self.plan.ridge:
             return self.observed, self.ridge
@@ -534,7 +538,7 @@ class StepsQuestion:
         return {"released": np.stack(released), "charge": contributions.charges}
 
     def release(self, part: slice, state: Descent, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
-        if "released" in answers[0]:  # these people were asked alone
+        if "released" in answers[0]:  # only these people were asked
             sums = answers[0]["released"]
         else:
             total = np.sum([answer["sums"] for answer in answers], axis=0)
@@ -587,14 +591,18 @@ def sums_digest(sums: NDArray[Any]) -> str:
 
 
 def _ridged(matrix: Floats, ridge: float) -> Floats:
-    """Add the ridge, reduced for the intercept: a full ridge would slow it down, and no ridge would leave it noisy."""
+    """Add the ridge.
+
+    It is smaller for the intercept, which a full ridge would slow down, and no ridge would leave noisy.
+    """
     added = np.full(len(matrix), ridge + _SMALLEST_CURVATURE)
     added[-1] *= min(1.0, ridge / matrix[-1, -1])
     return matrix + np.diag(added)
 
 
 RECORDS = 1.2
-"""Assumed average number of records per holder if a dataset allows several, because the real number is private."""
+"""Average number of records per holder, which is assumed if a dataset allows several because the real one is private.
+"""
 _POINTS = 3000
 
 
@@ -615,7 +623,7 @@ def descent_calibration(
     features = np.column_stack([points, np.full(len(points), float(INTERCEPT))]) / length
     noise = plan.sigma * plan.clip_norm / plan.people
     checks = []
-    # the steps whose weights the model averages
+    # only the steps whose weights are averaged in the model
     for state, sums in steps[-max(1, round((1 - EARLY) * len(steps))) :]:
         gradient, weights = sums * (plan.clip_norm / plan.people / CLIP_STEPS), state.learned * length
         checks.append(

@@ -1,11 +1,11 @@
 """Holders' contributions to one full-batch gradient step of a linear model, exact in integer arithmetic.
 
-A holder's gradient is the mean of f ⊗ r over their records, where f are a record's coordinates with the intercept, and
-r are the residuals of its loss (for classes, p - e_y with the model's probabilities p). The gradient is clipped,
-rounded to multiples of clip_norm / `CLIP_STEPS`, charged by its norm after rounding, and summed. All of this is a
-deterministic function of the holder's own records and of public values, bit for bit (docs/gaussian-accounts.md,
-condition 5). All products and sums use integers within 2⁵³, and rounding happens in single operations that IEEE 754
-defines to the last bit.
+A holder's gradient is the mean of f ⊗ r over their records, where f are a record's coordinates followed by the
+intercept, and r are the residuals of the record's loss (for classes, p - e_y with the model's probabilities p). The
+gradient is clipped, rounded to multiples of clip_norm / `CLIP_STEPS`, charged by its norm after rounding, and summed.
+All of this is a deterministic function of the holder's own records and of public values, bit for bit
+(docs/gaussian-accounts.md, condition 5). All products and sums use integers within 2⁵³, and rounding happens in single
+operations that IEEE 754 defines to the last bit.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ Floats = NDArray[np.float64]
 CLIP_STEPS = 2**18
 """Contributions and released sums consist of multiples of clip_norm / CLIP_STEPS."""
 
-_MEAN_STEPS = RESIDUAL_STEPS // 2**7  # for a mean gradient, so that its squared norm stays below 2⁵³
-_ROUNDED = 1.0 - 2.0**-40  # allowance for rounding up in single operations
+_MEAN_STEPS = RESIDUAL_STEPS // 2**7  # steps per unit of a mean gradient, so that its squared norm stays below 2⁵³
+_ROUNDED = 1.0 - 2.0**-40  # allowance for single operations that round up
 
 
 def step_contributions(
@@ -211,7 +211,7 @@ Parts = Iterator[tuple[Floats, Floats]]
 
 
 Contributions = tuple[Floats, Callable[[NDArray[np.bool_]], Floats]]
-"""Squared norms `(m,)` in units of the clipping norm, and the sum of the allowed contributions."""
+"""Squared norms `(m,)` in units of the clipping norm, and a function that adds up the allowed contributions."""
 
 
 class Scores:
@@ -248,7 +248,7 @@ def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
     points, parts = features[:, 0], residuals[:, 0]
     squares = (points**2).sum(axis=1)
     lengths = np.sqrt(squares * (parts**2).sum(axis=1))
-    # rounding may add half a step per output
+    # rounding may add half a step to each output
     allowance = 0.5 * np.sqrt(squares * parts.shape[1])
     factors = _factors(lengths, allowance, CLIP_STEPS / (clip_norm * RESIDUAL_STEPS), shares)
     rounded = np.rint(parts * factors[:, None])
@@ -257,7 +257,7 @@ def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
 
 
 def _means(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
-    """Return contributions of holders with several records: the mean of their gradients, exact across all blocks."""
+    """Return contributions of holders with several records: means of their gradients, exact for any blocks."""
     products, each = np.zeros(()), 0
     for features, residuals in blocks:
         products = products + features.transpose(0, 2, 1) @ residuals

@@ -1,11 +1,11 @@
-"""Planned steps on public points that stand in for people: forecast of a round, and adjustment for its noise.
+"""Planned steps on public points that stand in for people, used to forecast a round and to adjust models for its noise.
 
-*Forecast.* Two thirds of up to 3,000 public points stand in for all the expected people, with the planned noise. The
-rest are used to test the model; if there are few points, each third is used for testing in turn. With labels of public
-points, this rehearses the round and forecasts how many points will be classified correctly if holders' records are
-distributed like the public points. Without labels, the points are put into as many clusters as there are classes, to
-see how well an easy task of this size survives the noise. Real classes are harder to distinguish than clusters, so a
-forecast from clusters is an upper bound.
+*Forecast.* Up to 3,000 public points are used. Two thirds of them stand in for all the expected people, and the planned
+noise is added. The remaining third is used to test the model; if there are few points, each third is used for testing
+in turn. With labels of public points, this rehearses the round and forecasts how many points will be classified
+correctly if holders' records are distributed like the public points. Without labels, the points are put into as many
+clusters as there are classes, to see how well an easy task of this size survives the noise. Real classes are harder to
+distinguish than clusters, so a forecast from clusters is an upper bound.
 
 *Adjustment*, for a linear model of numbers, times or labels. The public points and the noise of the releases are known,
 so the effect of the steps on a known model can be tested. Targets for the expected number of people are drawn from the
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 _PEOPLE = 5000
 _ROUNDS = 2
 _MOST = 1.5
-_SEED = 0  # a fixed seed, because these test runs protect no one and the same releases must give the same model
+_SEED = 0  # fixed, because the same releases must give the same model, and this noise protects no one
 
 _POINTS = 3000
 
@@ -133,8 +133,8 @@ def forecast_steps(
 def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target: Target) -> Forecast | None:
     """Forecast the measure that decides whether a target's model is published, for people who resemble the points.
 
-    The model is adjusted in the planned way. The interval is the measure's interval on the test points, widened to
-    allow for the choice of stand-ins.
+    Scores are adjusted as in a real run. The interval is the measure's interval on the test points, widened because the
+    points that stand in for people are chosen at random.
 
     Args:
         public: `(P, d)` coordinates of public points.
@@ -172,7 +172,7 @@ def _scores(points: NDArray[np.int8], weights: Floats) -> Floats:
 def _area_forecast(
     noisy: Sequence[Estimate], noiseless: Sequence[Estimate], *, judged: int, surrogates: int, rests_on: Sentence
 ) -> tuple[Forecast, ...]:
-    """Forecast the mean area of models tested on each part of the points; return nothing if no part determines it."""
+    """Forecast the mean area of models tested on each part of the points; empty if no part has an area."""
     halves = [each.value - each.interval[0] for each in noisy if each.value is not None and each.interval is not None]
     if not halves:
         return ()

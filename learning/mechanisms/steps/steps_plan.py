@@ -33,8 +33,10 @@ from learning.representations import (
 
 MOST_STEPS = 10_000
 LARGEST_SIGMA = 4096.0
-"""Largest noise multiplier. The noise must stay within 2³⁰ steps (the clipping norm is 2¹⁸ steps), because sites need a
-finer unit.
+"""Largest noise multiplier.
+
+The noise must stay below 2³⁰ units of the sums, in which the clipping norm is 2¹⁸, because sites divide these units
+further.
 """
 
 BY_RULE = gettext_noop("Leave this empty to set the value automatically.")
@@ -45,11 +47,12 @@ _FEWEST_WORDS, _FEWEST_ENCODED = 16, 96
 _INTERACTING_STRENGTH, _INTERACTING_SHRUNK = 500.0, 200.0
 _FLOOR_STRENGTH = 800.0
 _LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
-_DRAWN_FLOOR = 3.0  # for rows drawn from counts, whose variances are only roughly right
+_DRAWN_FLOOR = 3.0  # for rows drawn from counts, because their variances are only roughly right
 
 STEPS = 60
 STEP_SIZE = 1.0
-RIDGE, LEAST_RIDGE = 3.5, 10.0  # units of a step's noise: per √(number of scores), and minimum if the signal is weak
+# in units of a step's noise: for each √(number of scores), and the minimum if the signal is weak
+RIDGE, LEAST_RIDGE = 3.5, 10.0
 LARGEST_RIDGE = 20.0  # used until the signal is known
 COUNTED = 0.1
 """Part of a run's share used to count people if there are no public points; measurements are in docs/sgd.md."""
@@ -60,7 +63,7 @@ _FEW = 15.0  # signal below which models were much worse than they would be with
 _STRONG = 5000.0
 _SMALLEST_WEIGHT = 1e-6
 _ADDED = ("per_direction", "expected")  # left out of plans in which they are false
-_ROUNDING = 1.0 + 1e-9  # factor of σ, so that accounts can pay for all steps regardless of the last digit of a quotient
+_ROUNDING = 1.0 + 1e-9  # factor of σ, so that rounding never makes the last step too expensive for an account
 
 
 @dataclass(frozen=True)
@@ -131,15 +134,17 @@ class Steps(StepChoices):
         drawn: bool = False,
         loss: Loss = CROSS_ENTROPY,
     ) -> Steps:
-        """Return the same choices with a representation, chosen by the rule if it was left open.
+        """Return these choices with a representation.
+
+        If none was chosen, a rule selects one for the points and the strength.
 
         Args:
             points: Public, `(n, *shape)`.
-            strength: `strength_of` the people. A smaller strength gives the columns of a table fewer thresholds and no
-                interactions, magnifies small variances less, and reduces the number of components of texts and of
-                encoders' outputs.
+            strength: Result of `strength_of` for the participants. With a smaller strength, columns of a table get
+                fewer thresholds and no interactions, small variances are magnified less, and texts and encoders'
+                outputs get fewer components.
             interactions: Whether a table that consists mostly of numbers may get interactions of these numbers.
-            drawn: Whether the points are drawn from counts, so that their small variances are not to be trusted.
+            drawn: Whether the points are drawn from counts, which makes small variances unreliable.
             loss: Loss of a record. For numbers, each direction is shrunk, so tables get more thresholds and
                 interactions.
         """
@@ -196,7 +201,7 @@ class StepsPlan(Stored):
         strength: See `strength_of`.
         signal: Information from all people about one number, in standard deviations of its noise over the whole round,
             divided by the square root of the count of numbers.
-        until: Largest share of the cap used by this round, not counting earlier rounds, by level.
+        until: Largest share of the cap that this round, without earlier rounds, can use, by level.
         notes: Notes for plan and card.
         warnings: Expected problems.
         per_direction: Whether a restart with two classes shrinks each direction separately; older plans have one
@@ -222,7 +227,10 @@ class StepsPlan(Stored):
     expected: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON that `from_json` can read; older plans keep theirs, and so the digests of their questions."""
+        """Return JSON that `from_json` can read.
+
+        It is unchanged for older plans, so that their questions keep their digests.
+        """
         document = super().to_json()
         return {name: value for name, value in document.items() if value or name not in _ADDED}
 
@@ -320,8 +328,8 @@ def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
 def _ridges(strength: float, n_classes: int, loss: Loss) -> tuple[float, float]:
     """Return the smallest and the largest ridge in units of a step's noise.
 
-    For few people, the smallest ridge is larger, because more directions contain only noise. For classes, the releases
-    determine a ridge between these; see `descent.Descent`.
+    With few people, the smallest ridge is larger, because more directions contain only noise. For classes, the releases
+    determine a ridge between the two; see `descent.Descent`.
     """
     least = max(RIDGE * math.sqrt(n_classes), 0.0 if strength > _STRONG else LEAST_RIDGE)
     return least, max(least, LARGEST_RIDGE) if loss.centred else least

@@ -27,8 +27,8 @@ _FITTINGS = 20
 def grouped(column: CountedColumn, counts: Numbers, smallest: float) -> CountedColumn:
     """Return the column with its cells combined into groups whose counts are at least about ``smallest``.
 
-    Adjacent bins of numbers are joined, and rare values of other columns share a group. In a numeric column, *Not
-    known* is a separate group.
+    Adjacent bins of numbers are joined, and rare values of other columns share a group. In a numeric column, the cell
+    *Not known* is a group of its own.
 
     Args:
         column: Column with all its cells.
@@ -73,7 +73,8 @@ def strength(table: Numbers, sigma: float) -> float:
     """Return the dependence of two columns within classes: χ² over classes minus the expected effect of the noise.
 
     For counts c with noise of standard deviation σ, and their expectation e under independence given the margins of c,
-    Σ((c − e)² − σ²)/e is an unbiased χ² except for the margins' own noise. Expectations below σ are replaced by σ.
+    Σ((c − e)² − σ²)/e is an unbiased estimate of χ², apart from the noise in the margins. Expectations below σ are
+    replaced by σ.
 
     Args:
         table: Noisy counts (classes, cells, cells).
@@ -139,7 +140,7 @@ def shrunk(counts: Numbers, expected: Numbers, variance: Numbers | float) -> Num
 
 
 def fitted(table: Numbers, rows: Numbers, columns: Numbers) -> Numbers:
-    """Return the closest table (R, C) in relative entropy, at least 0, with these margins (Deming, Stephan 1940).
+    """Return the nonnegative table (R, C) with these margins and the least relative entropy (Deming, Stephan 1940).
 
     Both margins have the same total. Empty rows and columns are filled as if rows and columns were independent.
     """
@@ -246,20 +247,20 @@ def _ratio(wanted: Numbers, present: Numbers) -> Numbers:
 
 
 def _drawn(probabilities: Numbers, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw an index for each row of probabilities (n, k); return them as (n,)."""
+    """Return an index (n,) drawn for each row of probabilities (n, k)."""
     until = np.cumsum(probabilities, axis=1)
     at = rng.random(len(until)) * until[:, -1]
     return np.minimum((at[:, None] >= until).sum(axis=1), until.shape[1] - 1)
 
 
 def _scaled(counts: Numbers, total: float) -> Numbers:
-    """Return counts scaled to this total; equal counts if they are all 0."""
+    """Return counts scaled to this total; if all are 0, split the total evenly."""
     amount = counts.sum()
     return counts * (total / amount) if amount > 0 else np.full(len(counts), total / len(counts))
 
 
 def _normalised(counts: Numbers) -> Numbers:
-    """Return probabilities along the last axis, which are equal if all counts are 0."""
+    """Return counts divided by their sums along the last axis; if all counts are 0, equal probabilities."""
     totals = counts.sum(axis=-1, keepdims=True)
     alike = np.full_like(counts, 1 / counts.shape[-1])
     return np.divide(counts, totals, out=alike, where=totals > 0)

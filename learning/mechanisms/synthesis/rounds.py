@@ -57,10 +57,11 @@ SHARES = (0.10, 0.15, 0.75)
 MOST_COLUMNS = 100
 
 MOST_COARSE, MOST_FINE = 8, 96
-"""Each group contains at least one in this many people: first for counting pairs, second for counting the tree."""
+"""When pairs are counted, each group contains at least one in `MOST_COARSE` people; for the tree, one in `MOST_FINE`.
+"""
 PAIRS_DISTANCE = gettext_noop("distance due to noise across all pairs of columns, 0 to 1")
 
-_SPARE = 2  # groups for unknown and for rare values
+_SPARE = 2  # extra groups: one for unknown values, one for rare values
 _BY_NOISE = gettext_noop(
     "This estimate includes the noise, the head counts, and how many groups of values each column can have. It does "
     "not include dependencies between columns that a tree cannot represent."
@@ -71,7 +72,8 @@ _FEW = 8.0
 Numbers = NDArray[np.float64]
 ROUNDS = 3
 
-# A group contains at least one in this many people and at least this many standard deviations of the tables' noise.
+# A group contains at least one in this many people (first number), and at least this many standard deviations of the
+# tables' noise (second number).
 _COARSE = (MOST_COARSE, 2.0)
 _FINE = (MOST_FINE, 10.0)
 
@@ -105,7 +107,8 @@ class SynthesisPlan:
     """Plan of the three rounds.
 
     Attributes:
-        rounds: Plan of each round. Its ``cells`` counts tables, because the cells depend on the previous round.
+        rounds: Plan of each round. Its ``cells`` is the number of tables, because the number of cells depends on the
+            previous round.
     """
 
     rounds: tuple[CountsPlan, ...]
@@ -297,7 +300,7 @@ class Marginals:
 
     @cached_property
     def tables(self) -> list[Numbers]:
-        """Counts of each edge of the tree."""
+        """Counts for each edge of the tree."""
         return self._counts(2)
 
     def _counts(self, index: int) -> list[Numbers]:
@@ -327,7 +330,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class Marginal:
-    """Measured table: its columns and cells, the error that 5 % of counts exceed, and its distance from the rows.
+    """Measured table: columns, number of cells, the error that 5 % of counts exceed, and the distance from the rows.
 
     ``distance`` is the total variation between the rows and the released table, including its noise.
     """
@@ -365,7 +368,7 @@ class Description:
 
 
 class RowsDescription(Protocol):
-    """Description of rows that includes the names of their ``columns``, ending with the classes."""
+    """Any description of rows that names their ``columns``, ending with the classes."""
 
     @property
     def columns(self) -> tuple[str, ...]: ...

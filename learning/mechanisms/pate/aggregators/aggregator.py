@@ -24,7 +24,7 @@ class LabelRelease:
 
     Attributes:
         labels: `(queries,)` labels, `REJECTED` for a query without one.
-        answered: `(queries,)`, True if the label comes from the teachers, so that its cost is due.
+        answered: `(queries,)`, True if the label comes from the teachers and is therefore charged.
         counts: `(queries, classes)` rounded noisy counts that determined the labels; None if they are not released.
     """
 
@@ -40,7 +40,7 @@ class LabelRelease:
 
 @dataclass(frozen=True, eq=False)
 class QueryCosts:
-    """RDP cost of a batch to a holder, at each order: `check` for all its queries, `label` for the answered ones."""
+    """RDP costs of a batch's queries to a holder, at each order: `check` for each query, `label` if it is answered."""
 
     check: NDArray[np.float64]
     label: NDArray[np.float64]
@@ -92,10 +92,10 @@ class AggregatorParameter:
 
 @dataclass(frozen=True)
 class VoteCharge:
-    """Cost of a vote to a holder in μ², regardless of the votes: `check` for every query, `label` for answers.
+    """Cost of a vote to a holder in μ², for any votes: `check` for every query, and `label` if it is answered.
 
-    If `first` is not None, only that many queries are charged in this way. `rest` is then charged once, before the next
-    query, and pays for all further queries.
+    If `first` is not None, only the first `first` queries are charged in this way. `rest` is charged once, before the
+    query after them, and pays for all further queries.
     """
 
     check: float
@@ -106,7 +106,7 @@ class VoteCharge:
 
 @dataclass(frozen=True)
 class Aggregator(abc.ABC):
-    """Noisy vote, defined only by its parameters, so that aggregators with equal parameters are equal.
+    """Noisy vote. It is defined only by its parameters, so aggregators with equal parameters are equal.
 
     Subclasses are frozen dataclasses whose fields are made by `parameter`.
 
@@ -115,8 +115,8 @@ class Aggregator(abc.ABC):
         label: Name on pages, which is not translated.
         help: Sentence in English that explains how the aggregator decides, marked for translation.
         asks_student: Whether the vote uses predictions of a student that learned from the labels so far.
-        reinforces: Whether queries may keep the student's own label, which costs nothing.
-        pays_once: Whether one charge pays for many queries, so that teachers must not miss any of them.
+        reinforces: Whether queries may keep the student's own label, for which teachers are not charged.
+        pays_once: Whether one charge pays for many queries, in which case teachers must take part in all of them.
         has_paper_costs: Whether `costs` is valid for this aggregator, so that rehearsals can use it.
         adds_noise_once: Whether labels follow from counts with a single draw of Gaussian noise, so that the counts can
             be released.
@@ -125,8 +125,8 @@ class Aggregator(abc.ABC):
     `votes` is `(queries, classes)`: weighted counts. `student_probabilities`, of the same shape, come from the current
     student; only Interactive-GNMax uses them.
 
-    The noise breaks ties evenly. It also decides queries on which no teachers voted, because rejecting these would
-    reveal whether a single teacher voted. With one class, every answered label is 0.
+    The noise breaks ties evenly. It also decides queries on which no teacher voted, because rejecting these would
+    reveal that not even one teacher voted. With one class, every answered label is 0.
     """
 
     name: ClassVar[str]
@@ -245,7 +245,7 @@ class Aggregator(abc.ABC):
 
     @abc.abstractmethod
     def scaled(self, factor: float) -> "Aggregator":
-        """Return the same vote for `factor` times the votes, scaling all parameters that are in units of votes."""
+        """Return the same aggregator for `factor` times as many votes, with all parameters in units of votes scaled."""
 
     def parameters(self) -> dict[str, Any]:
         """Return the name and parameters as plain values for the ledger; see `aggregator_from_parameters`."""

@@ -23,7 +23,7 @@ _DIFFERENCE = 1 / 3
 
 @dataclass(frozen=True)
 class ConfidentGNMax(GNMax):
-    """GNMax if max_j n_j + N(0, σ_T²) ≥ T, otherwise rejection: Papernot et al. 2018, Algorithm 1.
+    """GNMax for queries with max_j n_j + N(0, σ_T²) ≥ T; all others are rejected (Papernot et al. 2018, Algorithm 1).
 
     Every query pays for the check; only queries that pass the check also pay for the label.
 
@@ -175,7 +175,7 @@ class InteractiveGNMax(ConfidentGNMax):
 
     def _agreement(self, votes: NDArray[np.float64], student_probabilities: ArrayLike | None) -> NDArray[np.float64]:
         expected = votes.sum(axis=1, keepdims=True) * _require_probabilities(student_probabilities, votes)
-        # The difference is exact on the grid of votes and noise, and a vote changes it by its weight without rounding.
+        # Votes and noise lie on a grid, so the difference is exact, and a vote changes it by exactly its weight.
         return votes - np.rint(expected / GRID) * GRID
 
 

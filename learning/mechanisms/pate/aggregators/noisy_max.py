@@ -1,6 +1,6 @@
 """Aggregators that answer with the most frequent class under Gaussian noise (GNMax) or Laplace noise (LNMax).
 
-Noisy counts publish the whole histogram. For residual votes, teachers report only disagreement with the student, and
+`NoisyCounts` publishes the whole histogram. In residual votes, teachers report only disagreement with the student, and
 stop voting after a certain number of disagreements.
 """
 
@@ -119,7 +119,7 @@ class LNMax(Aggregator):
         return math.sqrt(2) / self.gamma
 
     def charge(self, sensitivity: float) -> VoteCharge:
-        """Return the μ² of a label that satisfies pure DP with ε₀ = 2γw."""
+        """Return the μ² of a label, which satisfies pure DP with ε₀ = 2γw."""
         return VoteCharge(0.0, lnmax_charge(sensitivity, self.gamma))
 
     def _noisy_argmax(self, votes: NDArray[np.float64], noise: Noise) -> NDArray[np.int64]:
@@ -160,7 +160,7 @@ class NoisyCounts(GNMax):
         return LabelRelease(counts.argmax(axis=1), np.ones(len(counts), np.bool_), counts=counts)
 
     def _label_rdp(self, votes: NDArray[np.float64], **how: Any) -> NDArray[np.float64]:
-        # The cheaper bounds for agreeing votes apply only to the label.
+        # The cheaper bounds for votes that agree apply only if nothing but the label is released.
         return super()._label_rdp(votes, **how | {"method": "data_independent"})
 
 
@@ -227,7 +227,10 @@ class ResidualGNMax(GNMax):
         guesses: ArrayLike | None = None,
         disagreed: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
-        """See `Aggregator.count`. With guesses, the weight of all teachers, which is public, is added to ŷ's votes."""
+        """See `Aggregator.count`.
+
+        If there are guesses ŷ, the public total weight of all teachers is added to the votes for ŷ.
+        """
         if guesses is None or disagreed is None:
             return count_votes(predictions, classes, weights)
         matrix, guess = np.asarray(predictions), np.asarray(guesses)
