@@ -81,7 +81,7 @@ def test_a_guardians_consent_counts_until_the_person_comes_of_age(study, holder,
     assert selectors.consent_state(study) != state, "a vote in progress notices the change"
     assert selectors.holders_lapsed_since(study, before).tolist() == [holder.pk]
     assert selectors.consent_snapshot(study, before).holders.tolist() == [holder.pk], "earlier snapshots do not change"
-    assert "another person decided" in str(holder_status(holder))
+    assert "someone who no longer decides" in str(holder_status(holder))
     handovers_record()
     assert not takes_part(holder)
     assert give(holder, "HIGH").answered_by == "person"
@@ -151,7 +151,7 @@ def test_an_ended_circumstance_does_not_return_by_itself(study, holder, give) ->
     record(holder, "died")
     record(holder, "person")
     assert not takes_part(holder)
-    assert "another person decided" in str(holder_status(holder)), "the page does not reveal the death"
+    assert "someone who no longer decides" in str(holder_status(holder)), "the page does not reveal the death"
     give(holder, "LOW")
     assert takes_part(holder)
 
