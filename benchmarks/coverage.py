@@ -282,6 +282,11 @@ INTERVALS: Sequence[Interval] = (
     Interval("share of right ones, forecast", _forecast, at_least=True),
     Interval("accuracy, recall, bin of a calibration curve", _accuracy, at_least=True),
     Interval("gain over the most frequent class", _of_points(lambda p, y: measures.gain(p.argmax(axis=1), y))),
+    Interval(
+        "balanced accuracy",
+        _of_points(lambda p, y: measures.balanced_accuracy(p.argmax(axis=1), y)),
+        at_least=True,
+    ),
     Interval("area under the curve", _of_points(measures.area)),
     Interval("Brier score", _of_points(measures.brier)),
     Interval("log loss", _of_points(lambda p, y: measures.mean_estimate(measures.losses(p, y)))),

@@ -28,7 +28,7 @@ from learning.mechanisms.sampled_steps.run_plan import NETWORK_CHOICES
 from learning.published import published_label
 from learning.students import STUDENTS
 from training.engine.records import encoder_of
-from training.measures import FEWEST_STEPS, rounding_steps
+from training.measures import FEWEST_STEPS, is_nearly_one_class, rounding_steps
 from training.methods import MethodOutcome, method_of
 from training.models import Run
 from training.models.datasets import DRAWN
@@ -77,6 +77,11 @@ def measures(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
     chance = "" if prevalence is None else _("chance: %(share)s, best: 1") % {"share": decimal(prevalence)}
     rows = (
         ("accuracy", "interval", _("Accuracy"), f"{message}; {above}"),
+        *(
+            [("balanced_accuracy", "balanced_accuracy_interval", _("Balanced accuracy"), _balanced_words(evaluation))]
+            if "balanced_accuracy" in evaluation  # earlier versions did not measure it
+            else []
+        ),
         ("area", "area_interval", _("Area under the ROC curve"), _("chance: 0.5, best: 1")),
         ("average_precision", "average_precision_interval", _("Area under the precision–recall curve"), chance),
         ("log_loss", "log_loss_interval", _("Log loss"), base),
@@ -85,7 +90,7 @@ def measures(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
     )
     entries = []
     for key, ends, name, compared in rows:
-        value = decimal(evaluation.get(key), digits if key == "accuracy" else DECIMALS)
+        value = decimal(evaluation.get(key), digits if key in ("accuracy", "balanced_accuracy") else DECIMALS)
         if key == "log_loss" and evaluation.get("impossible"):
             value = "∞"
         entries.append(MeasureWords(name, value, ends_words(evaluation.get(ends)), compared))
@@ -97,6 +102,13 @@ def _prevalence(evaluation: Mapping[str, Any]) -> float | None:
     points: list[int] = [each["points"] for each in evaluation.get("classes", [])]
     judged = [number for number in (points[1:] if len(points) == 2 else points) if 0 < number < sum(points)]
     return sum(judged) / len(judged) / sum(points) if judged else None
+
+
+def _balanced_words(evaluation: Mapping[str, Any]) -> str:
+    present = sum(each["points"] > 0 for each in evaluation["classes"])
+    return _("mean over the classes; always giving the same answer: %(share)s") % {
+        "share": decimal(1 / max(1, present))
+    }
 
 
 def target_measure(evaluation: Mapping[str, Any]) -> MeasureWords:
@@ -150,12 +162,21 @@ def right_ones(share: float | None, evaluation: Mapping[str, Any] | None, points
 
 @register.simple_tag
 def majority_words(evaluation: Mapping[str, Any] | None) -> str:
-    """Return the accuracy of always predicting the most frequent class: "“no” for every point: 76 %"; "" if unknown."""
+    """Return the accuracy of always predicting the most frequent class: "always “no”: 76 %"; "" if unknown.
+
+    The words also say if the model nearly always gives the same answer.
+    """
     majority = (evaluation or {}).get("majority")
     if not evaluation or not majority:
         return ""
     share = right_ones(majority["share"], evaluation)
-    return _("always “%(name)s”: %(share)s") % {"name": majority["class"], "share": share}
+    words = _("always “%(name)s”: %(share)s") % {"name": majority["class"], "share": share}
+    answers = evaluation.get("answers")
+    if not is_nearly_one_class(answers):
+        return words
+    balanced = {"name": answers["class"], "share": right_ones(evaluation["balanced_accuracy"], evaluation)}
+    caution = _("this model nearly always answers “%(name)s”, balanced accuracy: %(share)s") % balanced
+    return f"{words}; {caution}"
 
 
 @lru_cache(maxsize=8192)  # a run's page has hundreds of these, and requests them again every two seconds

@@ -277,3 +277,44 @@ def gain(predicted: Classes, truth: Classes) -> Estimate:
         return Estimate()
     most = np.bincount(truth).argmax()
     return mean_estimate((predicted == truth).astype(np.float64) - (truth == most))
+
+
+def balanced_accuracy(predicted: Classes, truth: Classes) -> Estimate:
+    """Return the mean, over the classes that have points, of the share of a class's points that are right.
+
+    The interval combines the classes' Wilson intervals, because it must hold for classes with few points (method of
+    variance estimates recovery, Zou and Donner 2008).
+    """
+    shares = [share_estimate(predicted[truth == number] == number) for number in np.unique(truth)]
+    values = np.array([each.value for each in shares])
+    if not len(values):
+        return Estimate()
+    value, apart = float(values.mean()), np.array([each.interval for each in shares]) - values[:, None]
+    low, high = np.sqrt((apart**2).sum(axis=0)) / len(values)
+    return Estimate(value, (max(0.0, value - float(low)), min(1.0, value + float(high))))
+
+
+@dataclass(frozen=True)
+class CommonestAnswer:
+    """Class ``number`` that a model answers most often, for a ``share`` of the points.
+
+    ``others`` is the (expected) number of points of all other classes, and ``missed`` the number of those that get this
+    answer too.
+    """
+
+    number: int
+    share: float
+    others: float
+    missed: float
+
+
+def commonest_answer(predicted: Classes, chances: Floats) -> CommonestAnswer:
+    """Return a model's most frequent answer to at least one point.
+
+    Args:
+        predicted: `(n,)` answers.
+        chances: `(n, C)` probability that a point belongs to each class; 1 for its class if that is known.
+    """
+    number = int(np.bincount(predicted).argmax())
+    is_it, others = predicted == number, 1.0 - chances[:, number]
+    return CommonestAnswer(number, float(is_it.mean()), float(others.sum()), float(others[is_it].sum()))

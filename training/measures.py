@@ -12,9 +12,11 @@ from learning.measures import (
     Estimate,
     area,
     average_precision,
+    balanced_accuracy,
     base_loss,
     brier,
     calibration,
+    commonest_answer,
     curves,
     gain,
     losses,
@@ -37,11 +39,12 @@ def measures_of(card: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) -> dict[str, Any]:
-    """Return measures of classification: accuracy and its baseline, areas, losses, calibration, and results by class.
+    """Return measures of classification: accuracies and their baseline, areas, losses, calibration, results by class.
 
-    `learning.measures` defines each measure. ``log_loss`` is null if it is infinite, and ``impossible`` counts the
-    points whose true class had probability 0. ``confidence`` is the mean probability of the likeliest class, which is
-    close to the accuracy if probabilities are calibrated. Intervals have 95 % coverage.
+    `learning.measures` defines each measure, and `answers` the most frequent answer. ``log_loss`` is null if it is
+    infinite, and ``impossible`` counts the points whose true class had probability 0. ``confidence`` is the mean
+    probability of the likeliest class, which is close to the accuracy if probabilities are calibrated. Intervals have
+    95 % coverage.
     """
     predicted, points = probabilities.argmax(axis=1), len(truth)
     accuracy = published_accuracy(int((predicted == truth).sum()), points)
@@ -59,6 +62,8 @@ def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) 
             "share": published_accuracy(int(counts.max()), points),
             **_measure("gain", gain(predicted, truth), points),
         },
+        **_measure("balanced_accuracy", balanced_accuracy(predicted, truth), points),
+        "answers": answers(predicted, np.eye(len(classes))[truth], classes),
         **_measure("area", area(probabilities, truth), points),
         **_measure("average_precision", average_precision(probabilities, truth), points),
         **_measure("brier", brier(probabilities, truth), points),
@@ -78,8 +83,17 @@ def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) 
 
 
 ONE_CLASS = gettext_noop(
-    "It predicts the same class, “%(name)s”, for every point in the test data. Use its probabilities, or choose a "
-    "threshold."
+    "It answers “%(name)s” for %(share)d %% of the test points, including %(missed)d %% of those that belong to other "
+    "classes. Judge it by its balanced accuracy, the mean over the classes, which is %(balanced)d %% (always giving "
+    "the same answer: %(chance)d %%), and not by its accuracy. Use its probabilities, or choose a threshold."
+)
+ONE_CLASS_PUBLIC = gettext_noop(
+    "It answers “%(name)s” for %(share)d %% of the public points, including %(missed)d %% of those that belong to "
+    "other classes. Use its probabilities, or choose a threshold."
+)
+ONE_CLASS_EXPECTED = gettext_noop(
+    "It answers “%(name)s” for %(share)d %% of the public points. These include, according to its own probabilities, "
+    "%(missed)d %% of the points that belong to other classes. Use its probabilities, or choose a threshold."
 )
 TOO_SURE = gettext_noop(
     "Its probabilities are too high: on average it is %(confidence)d %% sure of its answers, but only %(accuracy)d "
@@ -89,6 +103,8 @@ TOO_SURE = gettext_noop(
 
 #: Scale of log probabilities below which the uncalibrated model counts as overconfident.
 _TOO_SURE_SCALE = 0.8
+#: Share of the points of other classes from which a model counts as giving nearly always the same answer.
+_NEARLY_ALL = 0.9
 CORRECTED = gettext_noop(
     "After learning, the model was too sure of itself. This was corrected using labelled public points: log "
     "probabilities are multiplied by %(scale).2f. If people's records are distributed differently from these points, "
@@ -96,21 +112,66 @@ CORRECTED = gettext_noop(
 )
 
 
-def cautions(evaluation: Mapping[str, Any] | None, scale: float) -> list[Sentence]:
-    """Return cautions for users of a classification model (empty if it was not evaluated).
+def answers(predicted: np.ndarray, chances: np.ndarray, classes: list[str]) -> dict[str, Any] | None:
+    """Return a model's most frequent answer: its ``class``, its ``share``, and its share of other classes' points.
 
-    ``scale`` is the scale of log probabilities from the model's calibration.
+    That share, ``missed``, is null if all points belong to this class. ``chances`` are as in `commonest_answer`. The
+    result is None without points.
     """
-    if evaluation is None or "classes" not in evaluation:
+    points = len(predicted)
+    if not points:
+        return None
+    found = commonest_answer(predicted, chances)
+    others = max(1, round(found.others))
+    return {
+        "class": classes[found.number],
+        "points": points,
+        "share": published_mean(found.share * points, points),
+        "missed": published_mean(found.missed / found.others * others, others) if found.others > 0 else None,
+    }
+
+
+def is_nearly_one_class(answers: Mapping[str, Any] | None) -> bool:
+    """Return whether a model gives its most frequent answer to at least nine tenths of the points of other classes."""
+    missed = (answers or {}).get("missed")
+    return missed is not None and missed >= _NEARLY_ALL
+
+
+def cautions(
+    evaluation: Mapping[str, Any] | None, scale: float, untested: Mapping[str, Any] | None = None
+) -> list[Sentence]:
+    """Return cautions for users of a classification model.
+
+    Args:
+        evaluation: Evaluation of the model; None without test data.
+        scale: Scale of log probabilities from the model's calibration.
+        untested: `answers` for public points, and whether these are ``labelled``, if the model was not evaluated.
+    """
+    if evaluation is None:
+        if untested is None or not is_nearly_one_class(untested):
+            return []
+        return [_one_class(ONE_CLASS_PUBLIC if untested["labelled"] else ONE_CLASS_EXPECTED, untested)]
+    if "classes" not in evaluation:
         return []
-    predicted = [each["class"] for each in evaluation["classes"] if each["precision"] is not None]
-    found = [Sentence(ONE_CLASS, name=predicted[0])] if len(predicted) == 1 else []
+    found = []
+    if is_nearly_one_class(evaluation["answers"]):
+        balanced, chance = (
+            evaluation["balanced_accuracy"],
+            1 / sum(each["points"] > 0 for each in evaluation["classes"]),
+        )
+        shares = {"balanced": round(100 * balanced), "chance": round(100 * chance)}
+        found.append(_one_class(ONE_CLASS, evaluation["answers"], **shares))
     confidence, accuracy = evaluation["confidence"], evaluation["accuracy"]
     if accuracy is not None and confidence > evaluation["interval"][1]:
         found.append(Sentence(TOO_SURE, confidence=round(100 * confidence), accuracy=round(100 * accuracy)))
     if scale < _TOO_SURE_SCALE:
         found.append(Sentence(CORRECTED, scale=scale))
     return found
+
+
+def _one_class(template: str, answers: Mapping[str, Any], **shares: int) -> Sentence:
+    share, missed = (round(100 * answers[name]) for name in ("share", "missed"))
+    return Sentence(template, name=answers["class"], share=share, missed=missed, **shares)
 
 
 def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray) -> dict[str, Any]:

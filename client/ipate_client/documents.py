@@ -294,6 +294,11 @@ class Run:
         return self.summary.get("majority")
 
     @property
+    def balanced_accuracy(self) -> float | None:
+        """Mean of the accuracies within each class of the test data; low if the model misses rare classes."""
+        return self.summary.get("balanced_accuracy")
+
+    @property
     def forecasts(self) -> pd.DataFrame:
         """Forecasts of the approved plan with the measured results; see `forecasts`."""
         return forecasts(self.document)

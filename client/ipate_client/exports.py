@@ -132,6 +132,7 @@ def _model_card(model: LocalModel, heading: str, licence: str) -> str:
         f"It predicts: {', '.join(model.columns)}.\n" + (f"\nColumns of a row:\n\n{columns}" if columns else ""),
         f"## Privacy\n\n{_statement(privacy)}",
         *([_evaluated(evaluation)] if evaluation.get("accuracy") is not None else []),
+        *(f"**Caution.** {_sentence(each)}\n" for each in model.card.get("cautions") or []),
         f"## Use\n\n{_EXAMPLE}\n",
     ]
     return "\n".join(parts)
@@ -155,7 +156,14 @@ def _statement(privacy: Mapping[str, Any]) -> str:
 def _evaluated(evaluation: Mapping[str, Any]) -> str:
     majority = (evaluation.get("majority") or {}).get("share")
     beside = "" if majority is None else f"; always predicting the most frequent class: {majority:g}"
+    if evaluation.get("balanced_accuracy") is not None:
+        beside += f"; balanced accuracy: {evaluation['balanced_accuracy']:g}"
     return f"## Evaluation\n\nAccuracy on the study's test dataset: {evaluation['accuracy']:g}{beside}.\n"
+
+
+def _sentence(stored: Mapping[str, Any]) -> str:
+    """Return a sentence that the card stores as a template with values."""
+    return str(stored["template"] % stored["values"])
 
 
 def _kind(name: str) -> np.dtype[Any]:

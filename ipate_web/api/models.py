@@ -21,6 +21,7 @@ from rest_framework.throttling import ScopedRateThrottle
 
 from common.artifacts import model_fetch
 from common.keys import public_keys
+from common.sentences import in_words
 from consent.permissions import studies_with_permission
 from ipate_web.api.base import (
     ApiView,
@@ -130,6 +131,9 @@ class ModelSerializer(serializers.ModelSerializer):
         "and the base rate (see docs/evaluation.md); null if the model was not evaluated. Curves "
         "are on the card.",
     )
+    cautions = serializers.SerializerMethodField(
+        help_text="Cautions for users of the model, such as that it gives nearly always the same answer; often empty."
+    )
     withdrawn_at = MinuteField(
         allow_null=True,
         help_text="Time the model was withdrawn, to the minute; null if it was not. A withdrawn model can "
@@ -144,9 +148,14 @@ class ModelSerializer(serializers.ModelSerializer):
         model = StudentModel
         fields = [
             *("id", "version", "study", "title", "stage", "learner", "labels", "rehearsal"),
-            *("accuracy", "measures", "label_accuracy", "digest", "created_at", "withdrawn_at", "withdrawal_reason"),
+            *("accuracy", "measures", "cautions", "label_accuracy", "digest", "created_at"),
+            *("withdrawn_at", "withdrawal_reason"),
         ]
         extra_kwargs = {"learner": {"help_text": "Name of the learner that the model was trained with."}}
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_cautions(self, model: StudentModel) -> Any:
+        return in_words(model.card.get("cautions", []))
 
 
 class ModelFileSerializer(serializers.Serializer):

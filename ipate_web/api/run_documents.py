@@ -112,6 +112,11 @@ class RunSerializer(ComputedSerializer):
     majority = serializers.SerializerMethodField(
         help_text="Share of the most frequent class in the test data, rounded; null without a published model."
     )
+    balanced_accuracy = serializers.SerializerMethodField(
+        help_text="Mean, over the classes, of the share of a class's test points that the published model classifies "
+        "correctly, rounded. If it is far below `accuracy`, the model mostly answers with the most frequent class. "
+        "Null without a published model."
+    )
     created_by = UserField("created_by")
     ended_at = MinuteField(allow_null=True, help_text="Time the run ended, to the minute; null until then.")
 
@@ -120,15 +125,22 @@ class RunSerializer(ComputedSerializer):
         fields = [
             *("id", "study", "title", "method", "variant", "status", "rehearsal", "labels"),
             *("reinforced", "rejected", "stop_reason"),
-            *("accuracy", "majority", "created_by", "created_at", "ended_at"),
+            *("accuracy", "majority", "balanced_accuracy", "created_by", "created_at", "ended_at"),
         ]
 
     def get_majority(self, run: Run) -> float | None:
-        if run.student is None:
-            return None
-        # Lists load this as a column of their query, without the rest of the card.
-        evaluation = vars(run)["evaluation"] if "evaluation" in vars(run) else run.student.card.get("evaluation")
-        return ((evaluation or {}).get("majority") or {}).get("share")
+        return (_evaluation(run).get("majority") or {}).get("share")
+
+    def get_balanced_accuracy(self, run: Run) -> float | None:
+        return _evaluation(run).get("balanced_accuracy")
+
+
+def _evaluation(run: Run) -> dict[str, Any]:
+    """Return the evaluation of a run's published model; empty without one."""
+    if run.student is None:
+        return {}
+    # Lists load this as a column of their query, without the rest of the card.
+    return (vars(run)["evaluation"] if "evaluation" in vars(run) else run.student.card.get("evaluation")) or {}
 
 
 class StageSerializer(serializers.Serializer):

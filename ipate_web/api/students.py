@@ -47,6 +47,18 @@ class MajoritySerializer(serializers.Serializer):
     gain_interval = _interval()
 
 
+class AnswersSerializer(serializers.Serializer):
+    """Most frequent answer of a model."""
+
+    points = serializers.IntegerField()
+    share = serializers.FloatField(help_text="Share of all points that get this answer.")
+    missed = serializers.FloatField(
+        allow_null=True,
+        help_text="Share of the points of other classes that get this answer; null if there are none. From 0.9, the "
+        "card cautions that the model nearly always gives the same answer.",
+    )
+
+
 class CalibrationBinSerializer(serializers.Serializer):
     """Points with similar predicted probabilities."""
 
@@ -67,6 +79,11 @@ class EvaluationSerializer(serializers.Serializer):
     accuracy = serializers.FloatField()
     interval = _interval(help_text="95 % confidence interval.")
     majority = MajoritySerializer()
+    balanced_accuracy = serializers.FloatField(
+        help_text="Mean, over the classes with points, of the share of a class's points that are classified correctly."
+    )
+    balanced_accuracy_interval = _interval()
+    answers = AnswersSerializer()
     area = serializers.FloatField(
         allow_null=True,
         help_text="Area under the ROC curve for the second of two classes or, with more classes, the mean area for "

@@ -18,14 +18,17 @@ from learning.measures import (
     GRID,
     area,
     average_precision,
+    balanced_accuracy,
     base_loss,
     brier,
     calibration,
+    commonest_answer,
     curves,
     gain,
     losses,
     mean_estimate,
     share_estimate,
+    wilson,
 )
 from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.steps.descent import Descent, descent_calibration, descent_shares
@@ -117,6 +120,34 @@ def test_losses_gains_and_base_rates_are_their_definitions_at_the_ends_too() -> 
     for measure in (area, average_precision):
         assert measure(np.full((5, 2), 0.5), np.zeros(5, np.int64)).value is None, "of a single class"
     assert mean_estimate(np.array([2.0])).interval is None
+
+
+def test_balanced_accuracy_is_that_of_scikit_learn_and_its_interval_combines_wilsons() -> None:
+    probabilities, truth = drawn(300, 4)
+    predicted = probabilities.argmax(axis=1)
+    found = balanced_accuracy(predicted, truth)
+    assert found.value == pytest.approx(metrics.balanced_accuracy_score(truth, predicted), abs=1e-12)
+    recalls = metrics.recall_score(truth, predicted, average=None)
+    ends = [wilson(recall, count) for recall, count in zip(recalls, np.bincount(truth), strict=True)]
+    halves = [sum((recall - low) ** 2 for recall, (low, _) in zip(recalls, ends, strict=True)) ** 0.5 / 4]
+    halves += [sum((high - recall) ** 2 for recall, (_, high) in zip(recalls, ends, strict=True)) ** 0.5 / 4]
+    assert found.interval == pytest.approx((found.value - halves[0], found.value + halves[1]))
+    assert balanced_accuracy(np.zeros(9, int), np.arange(9) % 3).value == pytest.approx(1 / 3)
+    single = balanced_accuracy(np.array([0, 0, 1, 0]), np.zeros(4, int))
+    assert single.value == 0.75 and single.interval == pytest.approx(wilson(0.75, 4))
+    assert balanced_accuracy(np.zeros(0, int), np.zeros(0, int)).value is None
+
+
+def test_a_models_commonest_answer_is_compared_with_points_of_other_classes() -> None:
+    """Probabilities replace classes that are unknown."""
+    predicted, truth = np.array([1, 1, 1, 0]), np.array([1, 0, 2, 0])
+    known = commonest_answer(predicted, np.eye(3)[truth])
+    assert (known.number, known.share, known.others, known.missed) == (1, 0.75, 3.0, 2.0)
+    expected = commonest_answer(
+        predicted, np.array([[0.2, 0.7, 0.1], [0.0, 1.0, 0.0], [0.3, 0.4, 0.3], [0.9, 0.1, 0.0]])
+    )
+    assert (expected.number, expected.share) == (1, 0.75)
+    assert (expected.others, expected.missed) == (pytest.approx(0.3 + 0.0 + 0.6 + 0.9), pytest.approx(0.9))
 
 
 def test_overconfident_probabilities_have_a_calibration_error() -> None:

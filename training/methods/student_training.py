@@ -45,7 +45,7 @@ from learning.students import (
 from learning.students.releases import fit_to_releases
 from training.engine.records import encoder_of, points_of, records_key, records_load
 from training.engine.scheduling import WorkYielded, should_yield
-from training.measures import evaluated, target_evaluated
+from training.measures import answers, evaluated, target_evaluated
 from training.models import Dataset, Encoder, Run
 
 
@@ -268,6 +268,21 @@ def evaluation(model: Model, test: Dataset | None, encoder: str = "") -> dict[st
     if isinstance(outcome, Target):
         return target_evaluated(outcome, predictions, arrays["y"]) | {"dataset": test.name}
     return evaluated(predictions, arrays["y"], test.classes) | {"dataset": test.name}
+
+
+def public_answers(run: Run, model: Model) -> dict[str, Any] | None:
+    """Return a model's most frequent answer for public points, which shows whether it nearly always gives this answer.
+
+    If the points have no labels, the model's probabilities replace them. The result is None if the run predicts no
+    classes or has no public points.
+    """
+    if not run.classes or run.public_dataset is None or run.are_points_removed:
+        return None
+    probabilities = model.predict_proba(points_of(run.public_dataset, run.encoder))
+    truth = truth_of(run.public_dataset)
+    chances = probabilities if truth is None else np.eye(len(run.classes))[truth]
+    found = answers(probabilities.argmax(axis=1), chances, run.classes)
+    return None if found is None else found | {"labelled": truth is not None}
 
 
 # --- Calibration ------------------------------------------------------------------------------------------------------

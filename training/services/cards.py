@@ -99,11 +99,12 @@ def card(
     calibration: Calibration,
     candidates: list[Candidate],
     choice: str | dict[str, Any],
+    untested: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the model card, which depends on private data only through the releases.
 
-    ``shares`` come from `shares_document`, ``choice`` from `choice_document`. ``candidates`` are all models that might
-    have been published, including the chosen one.
+    ``shares`` come from `shares_document`, ``choice`` from `choice_document`, ``untested`` from `public_answers`.
+    ``candidates`` are all models that might have been published, including the chosen one.
     """
     document = {
         **_about(run),
@@ -124,7 +125,8 @@ def card(
         },
         "shares": shares,
         "evaluation": chosen.evaluation,
-        "cautions": [each.to_json() for each in cautions(chosen.evaluation, calibration.scale)],
+        "answers": untested,
+        "cautions": [each.to_json() for each in cautions(chosen.evaluation, calibration.scale, untested)],
         "rounding": ROUNDING,
         "outside": OUTSIDE if run.schema["kind"] == "table" else None,
         "fairness": {"readable": READABLE, "unreadable": UNREADABLE} if chosen.evaluation and run.classes else None,

@@ -46,6 +46,7 @@ from training.methods.student_training import (
     StudentRecipe,
     evaluation,
     progress_of,
+    public_answers,
     run_recipe,
     student_check,
     student_from,
@@ -166,7 +167,8 @@ def student_teach(
     calibration = _calibration_of(chosen.model)
     shares = shares_document(run, student_data.shares, labels)
     choice = choice_document(publish, duel)
-    document = card(run, student_data.releases, shares, right, chosen, calibration, candidates, choice)
+    untested = public_answers(run, chosen.model) if chosen.evaluation is None else None
+    document = card(run, student_data.releases, shares, right, chosen, calibration, candidates, choice, untested)
     onnx = onnx_store(artifact, chosen.model, run, document)
     return TrainedStudent(
         recipe, chosen, round(seconds, 1), artifact, digest, onnx, right, calibration, score, document

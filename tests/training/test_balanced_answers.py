@@ -1,0 +1,129 @@
+"""Models that nearly always give the same answer, and runs that balance the answers between the classes."""
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from rest_framework.test import APIClient
+from sklearn.metrics import balanced_accuracy_score
+
+from common.noise import SimulationNoise
+from consent.models import Role, Study
+from consent.services import membership_add
+from ipate_web.tokens.models import ApiToken
+from learning.formats import Rows
+from tests.factories import study_open, user_create
+from tests.pages import as_, run_text, text, url
+from tests.training.asking import STEPS_RUN
+from tests.training.runs import TABLE, consents_give, head_counts_state, run_finish, run_start
+from training.engine import questions
+from training.measures import cautions, evaluated
+from training.models import Run
+from training.services.datasets import dataset_import
+
+NAMES = ["a", "b", "c"]
+
+
+def rare_rows(number: int, seed: int, spread: float, owners: list[str] | None = None) -> Rows:
+    """Return records of ``TABLE``, four fifths of class a; the others differ in length, but overlap with it."""
+    rng = np.random.default_rng(seed)
+    classes = rng.choice(3, number, p=[0.8, 0.12, 0.08])
+    length = np.array([0.5, 0.3, 0.7])[classes] + rng.normal(0.0, spread, number)
+    x = np.column_stack([length, rng.random(number)]).clip(0, 1)
+    return Rows(x.astype(np.float32), classes.astype(np.int64), owners)
+
+
+def study_with_rare_classes(spread: float) -> Study:
+    study = study_open("rare", delta=1e-4)
+    owners = [f"p-{place:03}" for place in range(300)]
+    parts = {
+        "private": rare_rows(300, 0, spread, owners),
+        "public": rare_rows(150, 1, spread),
+        "test": rare_rows(400, 2, spread),
+    }
+    for kind, rows in parts.items():
+        shown = Rows(rows.x, None) if kind == "public" else rows
+        dataset_import(study=study, name=kind, kind=kind, rows=shown, schema=TABLE)
+    consents_give(study, "L")
+    head_counts_state(study)
+    return study
+
+
+def finished(study: Study, **fields: Any) -> Run:
+    choices = {"steps": 12, "publish": "model"} | fields.pop("choices", {})
+    with patch.object(questions, "noise_of", lambda run: SimulationNoise(1)):
+        run = run_finish(run_start(study, **STEPS_RUN | {"choices": choices, "batch_size": 12} | fields))
+    assert run.status == Run.Status.FINISHED, run.message
+    run.refresh_from_db()
+    return run
+
+
+def program(study: Study) -> APIClient:
+    """Return a program of a researcher of the study."""
+    membership_add(study=study, user=user_create("rita"), role=Role.RESEARCHER, acting_user=None)
+    _row, token = ApiToken.objects.create(user=user_create("rita"), name="notebook")
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {token}")
+    return client
+
+
+def probabilities(predicted: np.ndarray) -> np.ndarray:
+    return 0.1 + 0.7 * np.eye(3)[predicted]
+
+
+@pytest.mark.parametrize(("found", "warns"), [(1, True), (2, True), (3, False), (20, False)])
+def test_a_model_with_nearly_always_the_same_answer_is_cautioned_against(found: int, warns: bool) -> None:
+    """Of the 20 test points of rare classes, it finds this many; what counts is nine tenths of them."""
+    truth = np.repeat([0, 1, 2], [80, 12, 8])
+    predicted = np.where(np.arange(100) < 100 - found, 0, truth)
+    evaluation = evaluated(probabilities(predicted), truth, NAMES)
+    assert evaluation["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(truth, predicted), abs=0.0051)
+    assert evaluation["answers"] == {"class": "a", "points": 100, "share": 1 - found / 100, "missed": 1 - found / 20}
+    said = cautions(evaluation, 1.0)
+    assert bool(said) == warns
+    if warns:
+        balanced = round(100 * evaluation["balanced_accuracy"])
+        assert f"“a” for {100 - found} % of the test points, including {100 - 5 * found} % of those" in said[0]
+        assert f"which is {balanced} % (always giving the same answer: 33 %)" in said[0]
+
+
+def test_a_model_is_not_cautioned_against_if_the_data_have_a_single_class() -> None:
+    truth = np.zeros(50, np.int64)
+    evaluation = evaluated(probabilities(truth), truth, NAMES)
+    assert evaluation["answers"]["missed"] is None and evaluation["balanced_accuracy"] == 1.0
+    assert cautions(evaluation, 1.0) == []
+
+
+@pytest.mark.django_db
+def test_pages_and_api_say_that_a_model_nearly_always_gives_the_same_answer(settings: Any) -> None:
+    """The rare classes overlap so much with the first that no point more probably belongs to them."""
+    settings.LEAST_TEST_POINTS = None
+    run = finished(study_with_rare_classes(0.35))
+    evaluation = run.student.card["evaluation"]
+    assert evaluation["answers"]["class"] == "a" and evaluation["answers"]["missed"] >= 0.9
+    assert evaluation["accuracy"] > 0.75 > 0.45 > evaluation["balanced_accuracy"]
+    browser = as_("olga")
+    for page in (url("run_tab", run, "result"), url("run_tab", run, "card"), url("model", run)):
+        shown = text(browser.get(page))
+        assert "It answers “a” for" in shown, page
+        assert "Judge it by its balanced accuracy" in shown, page
+    assert "this model nearly always answers “a”, balanced accuracy:" in run_text(browser, run)
+    assert "this model nearly always answers “a”" in text(browser.get(url("runs", run.study)))
+    client = program(run.study)
+    (listed,) = client.get("/api/v1/runs").json()["results"]
+    (model,) = client.get("/api/v1/models").json()["results"]
+    assert listed["balanced_accuracy"] == model["measures"]["balanced_accuracy"] == evaluation["balanced_accuracy"]
+    assert listed["balanced_accuracy"] < listed["majority"]
+    assert model["measures"]["answers"] == evaluation["answers"]
+    assert model["cautions"][0].startswith("It answers “a” for")
+
+
+@pytest.mark.django_db
+def test_without_test_data_public_points_show_that_a_model_always_gives_the_same_answer(settings: Any) -> None:
+    settings.LEAST_TEST_POINTS = None
+    run = finished(study_with_rare_classes(0.35), test_dataset=None)
+    card = run.student.card
+    assert card["evaluation"] is None and card["answers"]["class"] == "a" and not card["answers"]["labelled"]
+    shown = text(as_("olga").get(url("run_tab", run, "result")))
+    assert "of the public points. These include, according to its own probabilities," in shown
