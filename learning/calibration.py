@@ -1,4 +1,4 @@
-"""Calibration and thresholds of published models, applied to probabilities before a class is chosen.
+"""Calibration of published models, and the rules by which they choose a class: thresholds and balanced answers.
 
 Calibration replaces a model's probabilities p by probabilities p' proportional to exp(scale · log p + offset of the
 class), so that they match the frequency of correct answers. If a linear model was trained on released noisy sums,
@@ -8,12 +8,12 @@ releases is calibrated on releases that it was not trained on (`learning.student
 private records or test points.
 
 A threshold is set for one class. The class is chosen if its probability reaches the threshold, even if another class is
-more likely.
+more likely. Balanced answers are those for equally frequent classes. Neither changes the probabilities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ If the releases say nothing about the classes, all remain equally likely.
 """
 _SMALLEST = 1e-6
 """Weight of equal probabilities mixed into all probabilities before calibration, so that none is 0."""
+_SHARE_DIGITS = 6
 _MOST_RECORDS = 12
 _LARGEST_SCALE = 20.0
 
@@ -225,6 +226,48 @@ class Threshold:
         own = graph.node("Gather", probabilities, graph.constant(np.int64(self.number)), axis=1)
         is_over = graph.node("GreaterOrEqual", own, graph.constant(self.least))
         return graph.node("Where", is_over, graph.constant(np.int64(self.number)), likeliest)
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Rule that answers as if all classes were equally frequent, given the ``shares`` (C,) in which they occur.
+
+    By Bayes' rule, the probability of a class among equally frequent classes is proportional to its probability divided
+    by its share. So the answer is the class with the largest ratio, which finds rare classes as often as frequent ones
+    but is right less often in total. The probabilities stay the same.
+
+    >>> Balance((0.9, 0.1)).labels(np.array([[0.7, 0.3], [0.95, 0.05]])).tolist()
+    [1, 0]
+    """
+
+    shares: tuple[float, ...]
+
+    @classmethod
+    def of(cls, probabilities: Floats) -> Balance:
+        """Return the balance of a model whose mean probabilities for public points `(P, C)` are the classes' shares.
+
+        These are the shares that the model has learned from releases, so no class is left out, however noisy the model
+        is. Shares estimated from a single release contain more noise.
+        """
+        shares = np.maximum(probabilities.mean(axis=0), _SMALLEST).round(_SHARE_DIGITS)
+        return cls(tuple(shares.tolist()))
+
+    def labels(self, probabilities: Floats) -> NDArray[np.int64]:
+        """Return the chosen class numbers `(n,)` for probabilities `(n, C)`."""
+        return (probabilities / np.array(self.shares)).argmax(axis=1)
+
+    def to_graph(self, graph: Graph, probabilities: str, classes: int) -> str:
+        """Add `labels` to an ONNX graph and return the name of its output."""
+        shares = graph.constant(np.array(self.shares).reshape(1, classes))
+        return graph.node("ArgMax", graph.node("Div", probabilities, shares), axis=1, keepdims=0)
+
+
+def rule_of_card(card: Mapping[str, Any], classes: Sequence[str]) -> Threshold | Balance | None:
+    """Return the rule by which a model with this card chooses a class; None for the most likely class."""
+    if threshold := card.get("threshold"):
+        return Threshold(list(classes).index(threshold["class"]), threshold["least"])
+    balance = card.get("balance")
+    return Balance(tuple(balance["shares"])) if balance else None
 
 
 def least_by_costs(missed: float, false_alarm: float) -> float:

@@ -207,7 +207,9 @@ def _model(card: Mapping[str, Any], measure: str) -> tuple[float | None, int]:
     if measure:
         first = released[0].get("measure") if released else next(iter(evaluation.get("measures", [])), None)
         return (None if first is None else first["value"]), points
-    return (released[0]["accuracy"] if released else evaluation.get("accuracy")), points
+    found = released[0] if released else evaluation
+    # forecasts are about the most likely class, even if answers are balanced
+    return found.get("likeliest", found).get("accuracy"), points
 
 
 # --- Fairness ---------------------------------------------------------------------------------------------------------

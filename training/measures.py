@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from common.sentences import Sentence, gettext_noop
+from learning.calibration import Balance
 from learning.measures import (
     GRID,
     Bin,
@@ -38,15 +39,20 @@ def measures_of(card: Mapping[str, Any]) -> dict[str, Any] | None:
     return {name: value for name, value in evaluation.items() if name not in CURVES} if evaluation else None
 
 
-def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) -> dict[str, Any]:
+def evaluated(
+    probabilities: np.ndarray, truth: np.ndarray, classes: list[str], balance: Balance | None = None
+) -> dict[str, Any]:
     """Return measures of classification: accuracies and their baseline, areas, losses, calibration, results by class.
 
     `learning.measures` defines each measure, and `answers` the most frequent answer. ``log_loss`` is null if it is
     infinite, and ``impossible`` counts the points whose true class had probability 0. ``confidence`` is the mean
     probability of the likeliest class, which is close to the accuracy if probabilities are calibrated. Intervals have
     95 % coverage.
+
+    With a ``balance``, predictions are balanced; ``likeliest`` then has the accuracies of the most likely classes.
     """
-    predicted, points = probabilities.argmax(axis=1), len(truth)
+    likeliest, points = probabilities.argmax(axis=1), len(truth)
+    predicted = likeliest if balance is None else balance.labels(probabilities)
     accuracy = published_accuracy(int((predicted == truth).sum()), points)
     loss = losses(probabilities, truth)
     impossible = int(np.isinf(loss).sum())
@@ -63,6 +69,7 @@ def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) 
             **_measure("gain", gain(predicted, truth), points),
         },
         **_measure("balanced_accuracy", balanced_accuracy(predicted, truth), points),
+        **({} if balance is None else {"likeliest": _likeliest(likeliest, truth)}),
         "answers": answers(predicted, np.eye(len(classes))[truth], classes),
         **_measure("area", area(probabilities, truth), points),
         **_measure("average_precision", average_precision(probabilities, truth), points),
@@ -161,12 +168,25 @@ def cautions(
         )
         shares = {"balanced": round(100 * balanced), "chance": round(100 * chance)}
         found.append(_one_class(ONE_CLASS, evaluation["answers"], **shares))
-    confidence, accuracy = evaluation["confidence"], evaluation["accuracy"]
-    if accuracy is not None and confidence > evaluation["interval"][1]:
+    # balanced answers are often not the most likely ones, which the probabilities refer to
+    likeliest = evaluation.get("likeliest", evaluation)
+    confidence, accuracy = evaluation["confidence"], likeliest["accuracy"]
+    if accuracy is not None and confidence > likeliest["interval"][1]:
         found.append(Sentence(TOO_SURE, confidence=round(100 * confidence), accuracy=round(100 * accuracy)))
     if scale < _TOO_SURE_SCALE:
         found.append(Sentence(CORRECTED, scale=scale))
     return found
+
+
+def _likeliest(predicted: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    """Return the accuracies of the most likely classes, for comparison with balanced answers."""
+    points = len(truth)
+    accuracy = published_accuracy(int((predicted == truth).sum()), points)
+    return {
+        "accuracy": accuracy,
+        "interval": accuracy_interval(accuracy, points),
+        "balanced_accuracy": _measure("value", balanced_accuracy(predicted, truth), points)["value"],
+    }
 
 
 def _one_class(template: str, answers: Mapping[str, Any], **shares: int) -> Sentence:

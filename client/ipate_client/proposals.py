@@ -234,6 +234,7 @@ class Proposals(Proposing):
         clip_norm: float | None = None,
         step_size: float | None = None,
         publish: Literal["student", "model"] | None = None,
+        balance: bool | None = None,
         rounds: int | None = None,
         sigma: float | None = None,
         ridge: float | None = None,
@@ -265,6 +266,9 @@ class Proposals(Proposing):
             step_size: Step size. Leave this empty to set the value automatically. From 1e-06 to 1e+06.
             publish: Published. By default the student if labelled public points show that it is better, otherwise
                 the model.
+            balance: Balance the classes. The model answers as if all classes were equally frequent, so it finds
+                rare classes more often. Fewer of its answers are right in total, often many fewer. Probabilities
+                and privacy costs stay the same. Default: False.
             rounds: Rounds. In the second round, the model's input is the output of the first student's inner layer.
                 From 1 to 2. Default: 1.
             sigma: Noise multiplier σ. Leave this empty to set the value automatically. From 0.1 to 4096.
@@ -285,6 +289,7 @@ class Proposals(Proposing):
                 "clip_norm",
                 "step_size",
                 "publish",
+                "balance",
                 "rounds",
                 "sigma",
                 "ridge",
@@ -334,6 +339,7 @@ class Proposals(Proposing):
         clip_norm: float | None = None,
         step_size: float | None = None,
         publish: Literal["student", "model"] | None = None,
+        balance: bool | None = None,
         network: Literal["linear", "mlp", "cnn"] | None = None,
         expected: float | None = None,
         momentum: float | None = None,
@@ -368,6 +374,9 @@ class Proposals(Proposing):
             step_size: Step size. Leave this empty to set the value automatically. From 1e-06 to 1e+06.
             publish: Published. By default the student if labelled public points show that it is better, otherwise
                 the model.
+            balance: Balance the classes. The model answers as if all classes were equally frequent, so it finds
+                rare classes more often. Fewer of its answers are right in total, often many fewer. Probabilities
+                and privacy costs stay the same. Default: False.
             network: Model. Default: linear.
             expected: Holders drawn per step, on average. Leave this empty to set the value automatically. From 1 to
                 1e+09.
@@ -388,6 +397,7 @@ class Proposals(Proposing):
                 "clip_norm",
                 "step_size",
                 "publish",
+                "balance",
                 "network",
                 "expected",
                 "momentum",

@@ -59,6 +59,14 @@ class AnswersSerializer(serializers.Serializer):
     )
 
 
+class LikeliestSerializer(serializers.Serializer):
+    """Accuracies of a model with balanced answers if it answered with the most likely class instead."""
+
+    accuracy = serializers.FloatField()
+    interval = _interval(help_text="95 % confidence interval.")
+    balanced_accuracy = serializers.FloatField()
+
+
 class CalibrationBinSerializer(serializers.Serializer):
     """Points with similar predicted probabilities."""
 
@@ -83,6 +91,7 @@ class EvaluationSerializer(serializers.Serializer):
         help_text="Mean, over the classes with points, of the share of a class's points that are classified correctly."
     )
     balanced_accuracy_interval = _interval()
+    likeliest = LikeliestSerializer()
     answers = AnswersSerializer()
     area = serializers.FloatField(
         allow_null=True,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from learning.calibration import Threshold
+from learning.calibration import rule_of_card
 from learning.encoders.files import MOST_CHAINED, EncoderFile, TextInput
 from learning.encoders.graphs import image_vectors, text_vectors, token_inputs
 from learning.exports.graph import DOUBLE, FLOAT, STRING, UINT8, Graph
@@ -37,9 +37,9 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: En
     """Return a model as an ONNX file that maps the values of a row to the name of a class.
 
     The file's inputs are described in `encoded`. Its outputs are ``label``, the name of the most likely class or of the
-    class selected by the card's threshold, and ``probabilities``, double `(rows, classes)`. For a row that the schema
-    does not allow, these are "" and NaN. For outcomes other than classes, the output is ``values``, double `(rows,
-    columns)`, with the names of the columns in the metadata.
+    class selected by the card's threshold or balance, and ``probabilities``, double `(rows, classes)`. For a row that
+    the schema does not allow, these are "" and NaN. For outcomes other than classes, the output is ``values``, double
+    `(rows, columns)`, with the names of the columns in the metadata.
 
     Args:
         schema: Schema of the values of a row.
@@ -59,13 +59,12 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: En
             {"values": (values, DOUBLE, (len(columns),))},
             _documents(columns=list(columns), schema=schema_to_json(schema), card=card, **_codes_of(schema)) | text,
         )
-    choice = card.get("threshold")
-    if choice:
-        threshold = Threshold(schema.classes.index(choice["class"]), choice["least"])
-        likeliest = threshold.to_graph(graph, probabilities, len(schema.classes))
+    rule = rule_of_card(card, schema.classes)
+    if rule is not None:
+        chosen = rule.to_graph(graph, probabilities, len(schema.classes))
     else:
-        likeliest = graph.node("ArgMax", probabilities, axis=1, keepdims=0)
-    label = graph.node("Gather", graph.constant(np.array(schema.classes)), likeliest)
+        chosen = graph.node("ArgMax", probabilities, axis=1, keepdims=0)
+    label = graph.node("Gather", graph.constant(np.array(schema.classes)), chosen)
     label = graph.node("Where", allowed, label, graph.constant(np.array("")))
     probabilities = graph.node("Where", column, probabilities, graph.constant(np.nan))
     return graph.to_bytes(

@@ -21,6 +21,7 @@ class Lazy:
 
 nn, onnx, onnxruntime, torch = (Lazy(name) for name in ("torch.nn", "onnx", "onnxruntime", "torch"))
 helper, TensorProto, metrics = Lazy("onnx.helper"), Lazy("onnx", "TensorProto"), Lazy("sklearn.metrics")
+naive_bayes = Lazy("sklearn.naive_bayes")
 graphs, networks = Lazy("learning.exports.graph"), Lazy("learning.mechanisms.sampled_steps.networks")
 LocalModel, onnx_file = Lazy("ipate_client", "LocalModel"), Lazy("learning.exports.files", "onnx_file")
 Gradients = Lazy("learning.mechanisms.sampled_steps.contributions", "Gradients")

@@ -11,7 +11,7 @@ from scipy.special import expit, softmax
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from common.sentences import Sentence
-from learning.calibration import Calibration, StepCheck, fit_to_sums
+from learning.calibration import Balance, Calibration, StepCheck, Threshold, fit_to_sums, rule_of_card
 from learning.class_shares import ClassShare, differing, first_step_shares, voted_shares
 from learning.forecasts import LABELS, MODEL, Forecast, baseline_warning, few_people, headline, judged_forecast, thirds
 from learning.measures import (
@@ -36,7 +36,7 @@ from learning.mechanisms.steps.linear import INTERCEPT, owned_records, release_s
 from learning.mechanisms.steps.steps_plan import Steps, plan_steps
 from learning.students import counted, labelled, predicted
 from learning.students.releases import fit_to_releases
-from tests.learning.lazily import graphs, metrics, onnxruntime
+from tests.learning.lazily import graphs, metrics, naive_bayes, onnxruntime
 
 
 def test_a_share_of_intervals_that_hold_has_an_interval_within_0_and_1() -> None:
@@ -136,6 +136,29 @@ def test_balanced_accuracy_is_that_of_scikit_learn_and_its_interval_combines_wil
     single = balanced_accuracy(np.array([0, 0, 1, 0]), np.zeros(4, int))
     assert single.value == 0.75 and single.interval == pytest.approx(wilson(0.75, 4))
     assert balanced_accuracy(np.zeros(0, int), np.zeros(0, int)).value is None
+
+
+def test_balanced_answers_are_those_of_bayes_rule_with_equal_priors() -> None:
+    """Naive Bayes classifiers of scikit-learn give both: probabilities for unequal classes, answers for equal ones."""
+    rng = np.random.default_rng(3)
+    truth = rng.choice(3, 4000, p=[0.85, 0.1, 0.05])
+    x = rng.normal(np.array([[0.0, 0.0], [1.0, 0.5], [-0.5, 1.5]])[truth], 1.0)
+    shares = np.bincount(truth) / len(truth)
+    uneven, even = naive_bayes.GaussianNB(priors=shares).fit(x, truth), naive_bayes.GaussianNB(priors=[1 / 3] * 3)
+    probabilities, answers = uneven.predict_proba(x), even.fit(x, truth).predict(x)
+    assert Balance(tuple(shares)).labels(probabilities).tolist() == answers.tolist()
+    found = Balance.of(probabilities)
+    assert found.shares == pytest.approx(shares, abs=0.01)
+    labels = found.labels(probabilities)
+    assert (labels == answers).mean() > 0.98
+    likeliest = balanced_accuracy(probabilities.argmax(axis=1), truth).value
+    assert balanced_accuracy(labels, truth).value > likeliest + 0.15
+    assert found.labels(np.tile(found.shares, (2, 1)) * [[1, 1.01, 1], [1, 1, 1.01]]).tolist() == [1, 2]
+    assert rule_of_card({}, "ab") is None and rule_of_card({"balance": {"shares": [0.9, 0.1]}}, "ab") == Balance(
+        (0.9, 0.1)
+    )
+    threshold = {"class": "b", "least": 0.3}
+    assert rule_of_card({"balance": {"shares": [0.9, 0.1]}, "threshold": threshold}, "ab") == Threshold(1, 0.3)
 
 
 def test_a_models_commonest_answer_is_compared_with_points_of_other_classes() -> None:

@@ -5,22 +5,33 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from django.core.exceptions import ValidationError
+from ipate_client import LocalModel
 from rest_framework.test import APIClient
+from scipy.special import log_softmax
 from sklearn.metrics import balanced_accuracy_score
 
+from common.artifacts import arrays_load, model_fetch
 from common.noise import SimulationNoise
+from common.sentences import Sentence
 from consent.models import Role, Study
 from consent.services import membership_add
 from ipate_web.tokens.models import ApiToken
 from learning.formats import Rows
+from learning.mechanisms.steps.steps_plan import Steps
 from tests.factories import study_open, user_create
 from tests.pages import as_, run_text, text, url
-from tests.training.asking import STEPS_RUN
-from tests.training.runs import TABLE, consents_give, head_counts_state, run_finish, run_start
+from tests.training.asking import SAMPLED_RUN, STEPS_RUN
+from tests.training.runs import TABLE, consents_give, head_counts_state, run_draft, run_finish, run_start
 from training.engine import questions
 from training.measures import cautions, evaluated
+from training.methods import steps
 from training.models import Run
 from training.services.datasets import dataset_import
+from training.services.downloads import version_load
+from training.services.publication import publication_doubts
+from training.services.students import student_predict
+from training.verification import release_faults
 
 NAMES = ["a", "b", "c"]
 
@@ -127,3 +138,79 @@ def test_without_test_data_public_points_show_that_a_model_always_gives_the_same
     assert card["evaluation"] is None and card["answers"]["class"] == "a" and not card["answers"]["labelled"]
     shown = text(as_("olga").get(url("run_tab", run, "result")))
     assert "of the public points. These include, according to its own probabilities," in shown
+
+
+@pytest.mark.django_db
+def test_balanced_answers_find_rare_classes_and_leave_probabilities_unchanged(settings: Any) -> None:
+    """The same run without balance has the same releases, because its noise is the same."""
+    settings.LEAST_TEST_POINTS = 100
+    study = study_with_rare_classes(0.12)
+    usual, run = (finished(study, share=0.3, choices={"balance": balance}) for balance in (False, True))
+    assert "balance" not in usual.student.card and "likeliest" not in usual.student.card["evaluation"]
+    card, before = run.student.card, usual.student.card["evaluation"]
+    evaluation = card["evaluation"]
+    assert {name: before[name] for name in ("log_loss", "brier", "calibration_error", "area", "confidence")} == {
+        name: evaluation[name] for name in ("log_loss", "brier", "calibration_error", "area", "confidence")
+    }
+    assert evaluation["likeliest"] == {name: before[name] for name in ("accuracy", "interval", "balanced_accuracy")}
+    assert evaluation["balanced_accuracy"] > before["balanced_accuracy"] + 0.03
+    assert evaluation["accuracy"] < before["accuracy"]
+
+    test, public = (arrays_load(dataset.artifact) for dataset in (run.test_dataset, run.public_dataset))
+    rows = [{"length": float(length), "width": float(width)} for length, width in test["x"]]
+    served, local = student_predict(run.student, rows), LocalModel.of(model_fetch(run.student.onnx)).predictions(rows)
+    assert served["probabilities"] == student_predict(usual.student, rows)["probabilities"]
+    assert served["predictions"] == local.labels.tolist()
+    shares = version_load(run.student).predict_proba(public["x"]).mean(axis=0)
+    assert card["balance"]["shares"] == pytest.approx(shares.tolist(), abs=1e-6)
+    corrected = log_softmax(np.log(served["probabilities"]) - np.log(shares), axis=1)
+    predicted = [NAMES.index(name) for name in served["predictions"]]
+    assert predicted == corrected.argmax(axis=1).tolist()
+    assert evaluation["accuracy"] == pytest.approx((np.array(predicted) == test["y"]).mean(), abs=0.0026)
+
+    assert (
+        publication_doubts(evaluation) == []
+        and "balanced accuracy" in publication_doubts(evaluation | {"balanced_accuracy_interval": [0.33, 0.4]})[0]
+    )
+    shown = text(run_text(as_("olga"), run))
+    cost = f"{round(100 * evaluation['accuracy'])} % of the answers are right, compared with"
+    for words in ("Its answers are balanced", cost, "the class whose probability is largest compared with its share"):
+        assert words in shown
+    assert any("Answers are balanced" in str(Sentence.from_json(note)) for note in run.plan["notes"])
+    forecast = card["forecasts"][0]
+    assert forecast["came"] == before["accuracy"], "forecasts are about the most likely class"
+    assert list(release_faults(run)) == []
+
+
+@pytest.mark.django_db
+def test_a_students_answers_are_balanced_by_its_own_probabilities(settings: Any) -> None:
+    settings.LEAST_TEST_POINTS = None
+    fields = {"student_learner": "logistic_regression", "choices": {"balance": True, "publish": "student"}}
+    run = finished(study_with_rare_classes(0.12), **fields)
+    assert run.student.learner == "logistic_regression"
+    public = arrays_load(run.public_dataset.artifact)["x"]
+    shares = version_load(run.student).predict_proba(public).mean(axis=0)
+    assert run.student.card["balance"]["shares"] == pytest.approx(shares.tolist(), abs=1e-6)
+    evaluation = run.student.card["evaluation"]
+    assert evaluation["balanced_accuracy"] > evaluation["likeliest"]["balanced_accuracy"]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.django_db
+def test_rows_drawn_from_counts_balance_answers_if_there_are_no_public_points(settings: Any) -> None:
+    settings.LEAST_TEST_POINTS = None
+    fields = {"public_dataset": None, "student_learner": ""}
+    run = finished(study_with_rare_classes(0.12), choices={"publish": "", "balance": True}, **fields)
+    shares = version_load(run.student).predict_proba(steps.rows_of(run)).mean(axis=0)
+    assert run.student.card["balance"]["shares"] == pytest.approx(shares.tolist(), abs=1e-6)
+
+
+@pytest.mark.django_db
+def test_sampled_steps_cannot_balance_without_public_points() -> None:
+    sampled = SAMPLED_RUN | {"choices": {"balance": True}, "public_dataset": None, "student_learner": ""}
+    with pytest.raises(ValidationError, match="Balancing needs public points"):
+        run_draft(study_with_rare_classes(0.12), **sampled)
+
+
+def test_choices_of_earlier_versions_do_not_balance() -> None:
+    assert not Steps.from_json({"steps": 6, "publish": "model"}).balance

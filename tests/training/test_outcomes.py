@@ -197,6 +197,8 @@ def test_what_does_not_learn_an_outcome_is_refused_when_proposed(study: Study) -
             run_draft(study, **method)
     with pytest.raises(ValidationError, match="class"):
         run_draft(study, **COUNTS_RUN)
+    with pytest.raises(ValidationError, match="Only a model that predicts classes can balance them"):
+        run_draft(study, **RUN | {"choices": {"balance": True}})
     assert run_draft(study, **COUNTS_RUN | {"choices": {"column": "width"}}).status == Run.Status.DRAFT
     schema = schema_from_json(document("numbers" if study.slug != "numbers" else "labels"))
     assert schema_from_json(schema_to_json(schema)) == schema

@@ -192,7 +192,7 @@ def test_a_wanted_sensitivity_lowers_the_threshold_and_one_that_nobody_chose_is_
             pytest.param(fields, id=name, marks=pytest.mark.exhaustive)
             for name, fields in {
                 "neighbours": EVERYBODY | NOISY | {"choices": {"rounds": 1, "sigma": 3.0}, "batch_size": 30},
-                "steps": STEPS_RUN | {"choices": {"steps": 20}, "batch_size": 20},
+                "balanced steps": STEPS_RUN | {"choices": {"steps": 20, "balance": True}, "batch_size": 20},
                 "samples' network": SAMPLED_RUN | {"choices": SAMPLED_RUN["choices"] | {"network": "mlp"}},
             }.items()
         ),

@@ -33,6 +33,7 @@ from learning.mechanisms.sampled_steps.run_plan import (
     weights_number,
 )
 from learning.mechanisms.sampled_steps.training import CHARGE, SampledQuestion, SampledSteps
+from learning.mechanisms.steps.steps_plan import balance_notes
 from learning.outcomes import target_arrays
 from learning.published import network_learner, published_load
 from learning.representations import representation_save
@@ -53,6 +54,7 @@ from training.methods.planning import MethodPlan, budgets_of, holder_choices_che
 from training.methods.steps import (
     GradientSteps,
     assumed_records,
+    balance_refused,
     releases_of_points,
     student_refused,
     student_without_points_refused,
@@ -184,7 +186,7 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
         promises,
         budgets,
         (),
-        (*sampled.notes, *_notes(run), *share_warning(run, share)),
+        (*sampled.notes, *_notes(run), *balance_notes(chosen), *share_warning(run, share)),
         sampled,
         parameters,
         chosen.network,
@@ -331,10 +333,13 @@ class SgdSampled(GradientSteps):
                 "choices.network",
                 _("The convolutional network needs images of at least 16 × 16 pixels. Choose another model."),
             )
+        balance_refused(run, chosen, wrong)
         if not run.private_dataset.outcome.categories:
             student_refused(chosen, wrong)
         if run.public_dataset_id:
             return
+        if chosen.balance:
+            wrong("choices.balance", _("Balancing needs public points. Choose a public dataset, or leave this off."))
         if chosen.representation:
             wrong(
                 "choices.representation",
@@ -459,11 +464,16 @@ def student_data_from_network(run: Run) -> StudentData:
     learner = network_learner(question.network)
     if run.public_dataset is None:
         return StudentData(predicted([], np.empty((0, 1))), model=model, learner=learner, publish="model")
+    chosen, points = Samples.from_json(run.choices), points_of(run.public_dataset, run.encoder)
     if question.target is None:
-        points = points_of(run.public_dataset, run.encoder)
         model = CalibratedModel(model, _calibration(opened_round, question, points))
-    publish = Samples.from_json(run.choices).publish
-    return StudentData(releases_of_points(run, model), model=model, learner=learner, publish=publish)
+    return StudentData(
+        releases_of_points(run, model),
+        model=model,
+        learner=learner,
+        publish=chosen.publish,
+        balanced_on=points if chosen.balance else None,
+    )
 
 
 def published_model_matches(run: Run, question: SampledQuestion, state: SampledSteps) -> bool:

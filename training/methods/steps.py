@@ -41,6 +41,7 @@ from learning.mechanisms.steps.steps_plan import (
     StepChoices,
     Steps,
     StepsPlan,
+    balance_notes,
     few_people_notes,
     plan_steps,
     strength_of,
@@ -137,7 +138,7 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
     )
     sentence = fitted.representation.sentence()
     few = few_people(forecasts, outcome.outputs) if forecasts and run.classes else few_people_notes(planned[0])
-    remarks = (*notes, *few, *share_warning(run, share))
+    remarks = (*notes, *balance_notes(steps), *few, *share_warning(run, share))
     return DescentPlan(promises, budgets, forecasts, remarks, rounds, sentence)
 
 
@@ -291,6 +292,12 @@ def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
         )
 
 
+def balance_refused(run: Run, chosen: StepChoices, wrong: Wrong) -> None:
+    """Report an error if answers are to be balanced but the run does not predict classes."""
+    if chosen.balance and run.private_dataset.outcome.kind != Classes.kind:
+        wrong("choices.balance", _("Only a model that predicts classes can balance them. Leave this off."))
+
+
 def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:
     """Report an error if a student is to be published but there are no public points."""
     if chosen.publish == "student":
@@ -362,6 +369,7 @@ class Sgd(GradientSteps):
         chosen = holder_choices_check(run, wrong, self.choices)
         if chosen is None or not run.private_dataset_id:
             return
+        balance_refused(run, chosen, wrong)
         if not run.public_dataset_id:
             self._check_without_points(run, chosen, wrong)
             return
@@ -543,9 +551,14 @@ def student_data_from_steps(run: Run) -> StudentData:
     last = run.rounds.select_related("run").latest("index")
     linear = linear_model(last)
     model = model_calibrate(last, linear) if linear.target is None else linear
-    chosen = Steps.from_json(run.choices).publish
+    chosen = Steps.from_json(run.choices)
     shares = released_shares(run) if run.classes else None
-    return StudentData(releases_of_points(run, model), model=model, publish=chosen, shares=shares)
+    points = None
+    if chosen.balance:
+        points = rows_of(run) if run.public_dataset is None else points_of(run.public_dataset, run.encoder)
+    return StudentData(
+        releases_of_points(run, model), model=model, publish=chosen.publish, shares=shares, balanced_on=points
+    )
 
 
 def released_shares(run: Run) -> list[ClassShare] | None:

@@ -24,7 +24,7 @@ from common import __version__
 from common.artifacts import arrays_delete, arrays_load, arrays_save
 from common.progress import Progress
 from common.sentences import Sentence
-from learning.calibration import CalibratedModel
+from learning.calibration import Balance, CalibratedModel
 from learning.class_shares import ClassShare
 from learning.formats import schema_from_json
 from learning.learners import Model
@@ -63,6 +63,8 @@ class StudentData:
         learner: Name of the learner that can read ``model``.
         publish: Whether to publish the "student" or the "model"; empty to choose by labelled public points.
         shares: Class shares among participants; None if the releases do not show them.
+        balanced_on: Points (P, …), public or drawn from counts, whose mean probabilities balance the model's answers;
+            None if the answers are not balanced.
     """
 
     releases: Releases
@@ -72,6 +74,7 @@ class StudentData:
     learner: str = LINEAR
     publish: str = "student"
     shares: list[ClassShare] | None = None
+    balanced_on: np.ndarray | None = None
 
     def of(self, releases: Releases) -> StudentData:
         """Return the same data with only the given releases."""
@@ -255,10 +258,16 @@ def truth_of(dataset: Dataset) -> np.ndarray | None:
         return None
 
 
-def evaluation(model: Model, test: Dataset | None, encoder: str = "") -> dict[str, Any] | None:
+def evaluation(
+    model: Model, test: Dataset | None, encoder: str = "", balance: Balance | None = None
+) -> dict[str, Any] | None:
     """Evaluate a model's class probabilities and predictions, or another outcome; return None without test data.
 
-    ``encoder`` is the digest of the encoder whose vectors are the model's input; empty if records are the input.
+    Args:
+        model: Model to evaluate.
+        test: Test data; None if there are none.
+        encoder: Digest of the encoder whose vectors are the model's input; empty if records are the input.
+        balance: Rule that chooses classes; None for the most likely class.
     """
     if test is None or test.removed_at is not None:
         return None
@@ -267,21 +276,22 @@ def evaluation(model: Model, test: Dataset | None, encoder: str = "") -> dict[st
     predictions, outcome = model.predict_proba(arrays[key]), test.outcome
     if isinstance(outcome, Target):
         return target_evaluated(outcome, predictions, arrays["y"]) | {"dataset": test.name}
-    return evaluated(predictions, arrays["y"], test.classes) | {"dataset": test.name}
+    return evaluated(predictions, arrays["y"], test.classes, balance) | {"dataset": test.name}
 
 
-def public_answers(run: Run, model: Model) -> dict[str, Any] | None:
+def public_answers(run: Run, model: Model, balance: Balance | None) -> dict[str, Any] | None:
     """Return a model's most frequent answer for public points, which shows whether it nearly always gives this answer.
 
     If the points have no labels, the model's probabilities replace them. The result is None if the run predicts no
-    classes or has no public points.
+    classes or has no public points. ``balance`` is as in `evaluation`.
     """
     if not run.classes or run.public_dataset is None or run.are_points_removed:
         return None
     probabilities = model.predict_proba(points_of(run.public_dataset, run.encoder))
     truth = truth_of(run.public_dataset)
     chances = probabilities if truth is None else np.eye(len(run.classes))[truth]
-    found = answers(probabilities.argmax(axis=1), chances, run.classes)
+    predicted = probabilities.argmax(axis=1) if balance is None else balance.labels(probabilities)
+    found = answers(predicted, chances, run.classes)
     return None if found is None else found | {"labelled": truth is not None}
 
 

@@ -10,7 +10,7 @@ from common import __version__
 from common.row_hashes import json_digest
 from common.sentences import Sentence
 from consent.selectors import promises_earlier
-from learning.calibration import Calibration
+from learning.calibration import Balance, Calibration
 from learning.class_shares import ClassShare, differing
 from learning.learners import Model
 from learning.students import Releases
@@ -51,6 +51,16 @@ ALIKE = gettext_noop(
 )
 UNCOMPARED = gettext_noop("There are no labelled public points to compare the classes of people's records with.")
 
+BALANCED = gettext_noop(
+    "Its answers are balanced: each is the class whose probability is largest compared with the mean probability of "
+    "this class, as if all classes were equally frequent. The probabilities themselves are not changed. They say how "
+    "likely each class is among the people, so the answer may not be the most likely class."
+)
+BALANCED_COST = gettext_noop(
+    "On the test data, %(accuracy)d %% of the answers are right, compared with %(accuracy_before)d %% for the most "
+    "likely class. The mean over the classes (balanced accuracy) is %(balanced)d %% instead of %(balanced_before)d %%."
+)
+
 CHOSEN = gettext_noop(
     "On %(points)d labelled public points that the student had not learned from, the student was right %(student)d "
     "times and the model that taught it %(model)d times. The student is published if it is right more often. The "
@@ -70,12 +80,16 @@ EXCEPTION = gettext_noop(
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Model that may be published: its learner, its parameters, and its rounded evaluation on the test data."""
+    """Model that may be published: its learner, its parameters, and its rounded evaluation on the test data.
+
+    ``balance`` chooses its classes; None for the most likely ones.
+    """
 
     learner: str
     parameters: dict[str, Any]
     model: Model
     evaluation: dict | None
+    balance: Balance | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -85,7 +99,7 @@ class Candidate:
         """Return the candidate's entry in the card, for users of the chosen model."""
         found = self.evaluation or {}
         entry = {"learner": self.learner, "accuracy": self.accuracy}
-        entry |= {name: found[name] for name in ("area",) if name in found}
+        entry |= {name: found[name] for name in ("area", "likeliest") if name in found}
         measures = found.get("measures")
         return entry | {"measure": {name: measures[0][name] for name in ("label", "value")}} if measures else entry
 
@@ -110,6 +124,7 @@ def card(
         **_about(run),
         "learner": {"name": chosen.learner, "parameters": chosen.parameters, "chosen": chosen.model.chosen},
         "calibration": calibration.to_json(),
+        **({} if chosen.balance is None else {"balance": balance_document(chosen.balance, chosen.evaluation)}),
         "encoder": _encoder(run),
         "classes": run.classes,
         **({"target": run.schema["target"]} if "target" in run.schema else {}),
@@ -164,6 +179,21 @@ def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray
         ],
         "differing": differs,
     }
+
+
+def balance_document(balance: Balance, evaluation: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the card's section on balanced answers: each class's share, and in words what they mean and cost."""
+    said = [Sentence(BALANCED)]
+    if evaluation is not None:
+        likeliest = evaluation["likeliest"]
+        shares = {
+            "accuracy": evaluation["accuracy"],
+            "balanced": evaluation["balanced_accuracy"],
+            "accuracy_before": likeliest["accuracy"],
+            "balanced_before": likeliest["balanced_accuracy"],
+        }
+        said.append(Sentence(BALANCED_COST, **{name: round(100 * share) for name, share in shares.items()}))
+    return {"shares": list(balance.shares), "said": [each.to_json() for each in said]}
 
 
 def card_digest(document: dict[str, Any]) -> str:

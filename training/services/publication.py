@@ -67,7 +67,8 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
 
     A classifier passes if it was evaluated on at least `LEAST_TEST_POINTS` points, the 95 % interval of the area under
     its ROC curve is above 0.5 (the area of a model that always predicts the same class), and its accuracy is above that
-    of always predicting the most frequent class. A model of a rare outcome may hardly ever predict it but still show
+    of always predicting the most frequent class (if its answers are balanced: its balanced accuracy is above that of
+    always giving the same answer). A model of a rare outcome may hardly ever predict it but still show
     who is at risk, so a person must decide whether to publish it. Other models pass if the interval of their first
     measure is above the value of a constant model: 0 for R², 0.5 for concordance and for the mean area.
     """
@@ -89,6 +90,8 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
                 )
             )
         ]
+    if "likeliest" in evaluation:
+        return _balanced_doubts(evaluation)
     gain = evaluation["majority"]["gain_interval"]
     if not gain or gain[0] <= 0:
         return [
@@ -100,6 +103,17 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
             )
         ]
     return []
+
+
+def _balanced_doubts(evaluation: dict[str, Any]) -> list[Sentence]:
+    chance = 1 / sum(each["points"] > 0 for each in evaluation["classes"])
+    if evaluation["balanced_accuracy_interval"][0] > chance:
+        return []
+    text = gettext_noop(
+        "On the test data, it may be no better than always giving the same answer: the confidence interval of its "
+        "balanced accuracy is not entirely above %(chance)d %%."
+    )
+    return [Sentence(text, chance=round(100 * chance))]
 
 
 def _target_doubts(measure: dict[str, Any]) -> list[Sentence]:
@@ -164,12 +178,6 @@ def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> S
 # --- Thresholds -------------------------------------------------------------------------------------------------------
 
 
-def threshold_of(version: StudentModel) -> Threshold | None:
-    """Return the threshold of a version; None if the version predicts the likeliest class."""
-    threshold = version.card.get("threshold")
-    return Threshold(version.run.classes.index(threshold["class"]), threshold["least"]) if threshold else None
-
-
 @transaction.atomic
 def model_threshold_set(
     *,
@@ -184,7 +192,7 @@ def model_threshold_set(
 
     The threshold is computed from the costs of missing the class and of predicting it wrongly, or from a desired
     sensitivity. A sensitivity is estimated on public points, never on test points. Without ``class_name``, the model
-    predicts the likeliest class again.
+    chooses a class as before.
 
     Raises:
         ValidationError: there is no published model or no such class, or a value is missing.

@@ -30,13 +30,13 @@ from common.logging import logging_run
 from common.progress import Progress, counted
 from common.sentences import Sentence
 from consent.services import study_lock
-from learning.calibration import CalibratedModel, Calibration
+from learning.calibration import Balance, CalibratedModel, Calibration, rule_of_card
 from learning.encoders import EncoderError
 from learning.formats import DataError, Schema, schema_from_json
 from learning.learners import Model
 from learning.students import CategoriesModel, Releases, labelled, published_form
 from training.engine.asking import run_part_do
-from training.engine.records import rows_encode
+from training.engine.records import points_of, rows_encode
 from training.engine.scheduling import WorkYielded, send
 from training.errors import STATE, RunError
 from training.measures import published_accuracy
@@ -57,7 +57,7 @@ from training.models import Run, StudentModel, StudentTraining
 from training.notices import model_withdrawn_mail, notify_published, notify_run_ended
 from training.services.cards import Candidate, card, card_digest, choice_document, shares_document
 from training.services.downloads import model_downloaders, onnx_store, version_load
-from training.services.publication import publication_doubts, threshold_of, too_few_labels, withdrawal_record
+from training.services.publication import publication_doubts, too_few_labels, withdrawal_record
 
 logger = logging.getLogger(__name__)
 
@@ -151,12 +151,11 @@ def student_teach(
         trial = student_try(run, student_data, recipe, progress, tries=tries, truth=categories)
         score, duel = trial.score, trial.duel
         student = published_form(trial.model, run.learns)
-        evaluated = evaluation(student, run.test_dataset, run.encoder)
-        candidates.append(Candidate(recipe.learner, recipe.parameters, student, evaluated))
+        candidates.append(_candidate(run, recipe.learner, recipe.parameters, student, student_data.balanced_on))
     seconds = time.monotonic() - begun
     if may_release and student_data.model is not None:
-        evaluated = evaluation(student_data.model, run.test_dataset, run.encoder)
-        candidates.append(Candidate(student_data.learner, {}, student_data.model, evaluated))
+        released = _candidate(run, student_data.learner, {}, student_data.model, student_data.balanced_on)
+        candidates.append(released)
     is_students = publish == "student" or (duel is not None and duel.student_wins)
     chosen = candidates[0 if is_students else -1]
     labels = truth if run.classes else None
@@ -167,12 +166,19 @@ def student_teach(
     calibration = _calibration_of(chosen.model)
     shares = shares_document(run, student_data.shares, labels)
     choice = choice_document(publish, duel)
-    untested = public_answers(run, chosen.model) if chosen.evaluation is None else None
+    untested = public_answers(run, chosen.model, chosen.balance) if chosen.evaluation is None else None
     document = card(run, student_data.releases, shares, right, chosen, calibration, candidates, choice, untested)
     onnx = onnx_store(artifact, chosen.model, run, document)
     return TrainedStudent(
         recipe, chosen, round(seconds, 1), artifact, digest, onnx, right, calibration, score, document
     )
+
+
+def _candidate(
+    run: Run, learner: str, parameters: dict[str, Any], model: Model, balanced_on: np.ndarray | None
+) -> Candidate:
+    balance = None if balanced_on is None else Balance.of(model.predict_proba(balanced_on))
+    return Candidate(learner, parameters, model, evaluation(model, run.test_dataset, run.encoder, balance), balance)
 
 
 def _calibration_of(model: Model) -> Calibration:
@@ -335,8 +341,8 @@ def student_predict(student: StudentModel, rows: list) -> dict:
             "values": probabilities.tolist(),
             "outside": schema.outside(rows),
         }
-    classes, threshold = student.run.classes, threshold_of(student)
-    labels = probabilities.argmax(axis=1) if threshold is None else threshold.labels(probabilities)
+    classes, rule = student.run.classes, rule_of_card(student.card, student.run.classes)
+    labels = probabilities.argmax(axis=1) if rule is None else rule.labels(probabilities)
     return {
         "classes": classes,
         "predictions": [classes[number] for number in labels],
@@ -496,7 +502,8 @@ def _version_assess(training: StudentTraining, progress: Progress) -> None:
         if (numbers >= 0).all():  # the true categories of people censored early are unknown
             true = labelled(np.arange(len(truth)), numbers, classes=len(run.learns.categories))
             student = published_form(student_from(run, recipe, true, progress), run.learns)
-            reference = evaluation(student, run.test_dataset, run.encoder)
+            balanced_on = points_of(run.public_points, run.encoder) if version.card.get("balance") else None
+            reference = _candidate(run, version.learner, {}, student, balanced_on).evaluation
     with transaction.atomic():
         version.reference = reference
         version.save(update_fields=["reference"])

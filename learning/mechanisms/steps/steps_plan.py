@@ -93,6 +93,14 @@ class StepChoices(HolderChoices):
         },
         needs_public_points=True,
     )
+    balance: bool = choice(
+        False,
+        gettext_noop("Balance the classes"),
+        gettext_noop(
+            "The model answers as if all classes were equally frequent, so it finds rare classes more often. Fewer of "
+            "its answers are right in total, often many fewer. Probabilities and privacy costs stay the same."
+        ),
+    )
 
     def usual_space(self, shape: tuple[int, ...]) -> Representation:
         return steps_space(shape)
@@ -311,6 +319,15 @@ def strength_of(levels: Sequence[PlannedLevel], *, share: float, steps: Steps) -
     largest, count = max(level.cap for level in levels), steps.steps or STEPS
     spending = math.sqrt(min(count / _sigma(count, share * largest, steps) ** 2, share * largest))
     return float(_people(levels) * spending)
+
+
+def balance_notes(chosen: StepChoices) -> tuple[Sentence, ...]:
+    """Return what a plan says about balanced answers; empty if answers are not balanced."""
+    text = gettext_noop(
+        "Answers are balanced: the model finds rare classes more often, but fewer of its answers are right in total. "
+        "A forecast shows how often the most likely class is right, before balancing."
+    )
+    return (Sentence(text),) if chosen.balance else ()
 
 
 def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
