@@ -172,7 +172,7 @@ def majority_words(evaluation: Mapping[str, Any] | None) -> str:
     share = right_ones(majority["share"], evaluation)
     words = _("always “%(name)s”: %(share)s") % {"name": majority["class"], "share": share}
     answers = evaluation.get("answers")
-    if not is_nearly_one_class(answers):
+    if answers is None or not is_nearly_one_class(answers):
         return words
     balanced = {"name": answers["class"], "share": right_ones(evaluation["balanced_accuracy"], evaluation)}
     caution = _("this model nearly always answers “%(name)s”, balanced accuracy: %(share)s") % balanced

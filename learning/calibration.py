@@ -1,4 +1,4 @@
-"""Calibration of published models, and the rules by which they choose a class: thresholds and balanced answers.
+"""Calibration of published models, and their rules for choosing a class: thresholds and balanced answers.
 
 Calibration replaces a model's probabilities p by probabilities p' proportional to exp(scale · log p + offset of the
 class), so that they match the frequency of correct answers. If a linear model was trained on released noisy sums,
@@ -263,7 +263,7 @@ class Balance:
 
 
 def rule_of_card(card: Mapping[str, Any], classes: Sequence[str]) -> Threshold | Balance | None:
-    """Return the rule by which a model with this card chooses a class; None for the most likely class."""
+    """Return how a model with this card chooses a class; None for the most likely class."""
     if threshold := card.get("threshold"):
         return Threshold(list(classes).index(threshold["class"]), threshold["least"])
     balance = card.get("balance")

@@ -1,12 +1,11 @@
 """Measures of a model in the form in which they are published: rounded, with intervals. Does not import Django."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from common.sentences import Sentence, gettext_noop
-from learning.calibration import Balance
 from learning.measures import (
     GRID,
     Bin,
@@ -26,6 +25,9 @@ from learning.measures import (
 )
 from learning.outcomes import Target
 
+if TYPE_CHECKING:
+    from learning.calibration import Balance  # loads SciPy, which pages need not wait for
+
 CURVES = ("calibration", "roc", "precision_recall", "confusion", "classes", "dataset")
 """Parts of an evaluation that are lists or descriptions. All other parts are measures and their intervals."""
 
@@ -40,7 +42,7 @@ def measures_of(card: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def evaluated(
-    probabilities: np.ndarray, truth: np.ndarray, classes: list[str], balance: Balance | None = None
+    probabilities: np.ndarray, truth: np.ndarray, classes: list[str], balance: "Balance | None" = None
 ) -> dict[str, Any]:
     """Return measures of classification: accuracies and their baseline, areas, losses, calibration, results by class.
 

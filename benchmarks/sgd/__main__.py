@@ -2,7 +2,7 @@
 
     IPATE_DATA_DIR=… python -m benchmarks.sgd
         [mnist fashion adult cardio support2 diabetes beyond noiseless
-         patients calibrated constants levels speed] [--quick]
+         patients calibrated balanced constants levels speed] [--quick]
 
 Tables, photographs and texts that are not in the catalogue are read by benchmarks/sgd/elsewhere.py. Prints tables and
 stores the numbers in benchmarks/results/sgd.json, each part under its name. Stored rows are not measured again; to
@@ -33,6 +33,7 @@ def main() -> None:
         parts.noiseless,
         parts.patients,
         parts.calibrated,
+        parts.balanced,
         parts.constants,
         parts.levels,
         parts.speed,

@@ -17,7 +17,7 @@ from benchmarks.reproduce.folders import kept_array
 from learning.encoders import EncoderProcess
 from learning.formats import TabularSchema
 from learning.formats.catalogue import Splits
-from learning.formats.columns import TextColumn
+from learning.formats.columns import NumericColumn, TextColumn
 from learning.formats.documents import schema_from_json
 from learning.formats.files import check_sha256
 from learning.formats.read import read_file
@@ -83,6 +83,27 @@ _FASHION_FILES = {
     "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
     "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 }
+
+
+RARE = (0.83, 0.09, 0.05, 0.03)
+"""Shares of the generated classes."""
+
+
+def rare_load(_folder: Path) -> Splits:
+    """Return generated records of twelve numbers with rare classes: 6,000 holders, 2,000 public and 5,000 test rows."""
+    means = np.random.default_rng(1).normal(0.0, 0.62, (len(RARE), 12))
+    means[0] = 0.0
+    rng = np.random.default_rng(100)
+
+    def rows(number: int) -> Rows:
+        classes = rng.choice(len(RARE), number, p=RARE)
+        x = (means[classes] + rng.normal(0.0, 1.0, (number, 12)) + 5.0) / 10.0
+        return Rows(x.clip(0.0, 1.0).astype(np.float32), classes)
+
+    columns = tuple(NumericColumn(f"x{place}", 0, 1) for place in range(12))
+    private, public, test = rows(6_000), rows(2_000), rows(5_000)
+    owned = Rows(private.x, private.y, [f"p-{place:04}" for place in range(6_000)])
+    return Splits(owned, public, test, TabularSchema(columns, ("a", "b", "c", "d")))
 
 
 def fashion_load(data_dir: Path) -> Splits:

@@ -13,9 +13,10 @@ from scipy.special import softmax
 from accounting.privacy import IndividualAccounts
 from benchmarks.cells import Cell, Row
 from benchmarks.sgd.study import BY_ENCODER, Case, caps_draw, case_load, hold, public_load, rehearsal_load, take
-from learning.measures import base_loss, brier, calibration, losses
+from learning.calibration import Balance
+from learning.measures import balanced_accuracy, base_loss, brier, calibration, losses
 from learning.mechanisms.protocol import PlannedLevel
-from learning.mechanisms.steps.descent import RECORDS, descent_calibration
+from learning.mechanisms.steps.descent import RECORDS, descent_calibration, descent_shares
 from learning.mechanisms.steps.linear import owned_records, step_contributions
 from learning.mechanisms.steps.steps_plan import Steps, strength_of
 
@@ -82,6 +83,13 @@ def calibrated(quick: bool) -> Iterator[Cell]:
     for name in ("adult",) if quick else ("adult", "cardio", "support2", "mnist", "diabetes"):
         for promise in (1.0, 0.25, 0.1):
             yield {"data": name, "epsilon": promise}, partial(_calibration, name, promise)
+
+
+def balanced(quick: bool) -> Iterator[Cell]:
+    """Answers without and with balance: generated rare classes, Adult and Diabetes; three draws of the noise."""
+    for name in ("rare",) if quick else ("rare", "adult", "diabetes"):
+        for promise in (0.25, 1.0):
+            yield {"data": name, "epsilon": promise}, partial(_balanced, name, promise, range(1 if quick else 3))
 
 
 def constants(quick: bool) -> Iterator[Cell]:
@@ -166,6 +174,35 @@ def _calibration(name: str, promise: float) -> Row:
         row[f"Brier {when}"] = brier(p, truth).value
         row[f"error {when}"] = calibration(p, truth)[0].value
     return row
+
+
+def _balanced(name: str, promise: float, seeds: Sequence[int]) -> Row:
+    rows = []
+    for seed in seeds:
+        taken = take(_case(name, 0), promise, steps=Steps(), seed=seed)
+        fit = descent_calibration(taken.steps, taken.final, taken.case.public, records=RECORDS)
+        test, public = (
+            fit.applied(softmax(logits, axis=1)) for logits in (taken.logits, taken.logits_of(taken.case.public))
+        )
+        released = descent_shares(*taken.steps[0])
+        assert released is not None
+        rules = {
+            "balanced": Balance.of(public),
+            "by the first step": Balance(tuple(max(each.value, 0.005) for each in released)),
+        }
+        said = {"likeliest": test.argmax(axis=1)} | {way: rule.labels(test) for way, rule in rules.items()}
+        truth = taken.case.truth
+        rows.append(
+            {
+                f"{measure}, {way}": value
+                for way, each in said.items()
+                for measure, value in (
+                    ("accuracy", float((each == truth).mean())),
+                    ("balanced accuracy", balanced_accuracy(each, truth).value or 0.0),
+                )
+            }
+        )
+    return {column: float(np.mean([row[column] for row in rows])) for column in rows[0]}
 
 
 def _goals(name: str, splits: Sequence[int]) -> Iterator[Cell]:

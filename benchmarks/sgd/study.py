@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from accounting.caps import caps_of
 from accounting.privacy import IndividualAccounts
-from benchmarks.sgd.elsewhere import ELSEWHERE, cifar10_load, elsewhere_load, encoded, fashion_load, news_load, sms_load
+from benchmarks.sgd.elsewhere import (
+    ELSEWHERE,
+    cifar10_load,
+    elsewhere_load,
+    encoded,
+    fashion_load,
+    news_load,
+    rare_load,
+    sms_load,
+)
 from common.noise import SimulationNoise
 from learning.formats import catalogue_load
 from learning.formats.catalogue import Splits
@@ -32,9 +41,9 @@ SHARES = (0.34, 0.43, 0.23)
 TEST = 1000
 BY_ENCODER = "-encoder"
 """Suffix of the name of data whose records are encoded."""
-LOADS = {"cifar10": cifar10_load, "fashion": fashion_load, "sms": sms_load, "news": news_load}
+LOADS = {"cifar10": cifar10_load, "fashion": fashion_load, "sms": sms_load, "news": news_load, "rare": rare_load}
 CLASSES = {"digits": 10, "mnist": 10, "adult": 2, "diabetes": 2, "cardio": 2, "support2": 2}
-CLASSES |= {"cifar10": 10, "fashion": 10, "sms": 2, "news": 4}
+CLASSES |= {"cifar10": 10, "fashion": 10, "sms": 2, "news": 4, "rare": 4}
 
 Points = NDArray[np.floating]
 Labels = NDArray[np.integer]

@@ -6,10 +6,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
-from ipate_client import LocalModel
 from rest_framework.test import APIClient
 from scipy.special import log_softmax
-from sklearn.metrics import balanced_accuracy_score
 
 from common.artifacts import arrays_load, model_fetch
 from common.noise import SimulationNoise
@@ -20,6 +18,7 @@ from ipate_web.tokens.models import ApiToken
 from learning.formats import Rows
 from learning.mechanisms.steps.steps_plan import Steps
 from tests.factories import study_open, user_create
+from tests.learning.lazily import LocalModel, metrics
 from tests.pages import as_, run_text, text, url
 from tests.training.asking import SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import TABLE, consents_give, head_counts_state, run_draft, run_finish, run_start
@@ -89,7 +88,9 @@ def test_a_model_with_nearly_always_the_same_answer_is_cautioned_against(found: 
     truth = np.repeat([0, 1, 2], [80, 12, 8])
     predicted = np.where(np.arange(100) < 100 - found, 0, truth)
     evaluation = evaluated(probabilities(predicted), truth, NAMES)
-    assert evaluation["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(truth, predicted), abs=0.0051)
+    assert evaluation["balanced_accuracy"] == pytest.approx(
+        metrics.balanced_accuracy_score(truth, predicted), abs=0.0051
+    )
     assert evaluation["answers"] == {"class": "a", "points": 100, "share": 1 - found / 100, "missed": 1 - found / 20}
     said = cautions(evaluation, 1.0)
     assert bool(said) == warns
