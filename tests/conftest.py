@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep every Nth test by name, regardless of their order."""
+    """Keep every Nth test in alphabetical order, so that the selection does not depend on the order of running."""
     if part := config.getoption("--part", None):  # docs/take_pictures.py loads this after the options are read
         first, parts = map(int, part.split("/"))
         kept = set(sorted(item.nodeid for item in items)[first::parts])

@@ -107,7 +107,7 @@ def _as_for_others() -> bool:
 
 
 def _clock() -> Clock | None:
-    """Return the clock of the current test's time; None for the system's or another one."""
+    """Return the current test's `Clock`, or None if the time comes from the system or another clock."""
     owner = getattr(timezone.now, "__self__", None)
     return owner if isinstance(owner, Clock) else None
 

@@ -110,8 +110,7 @@ def test_starting_the_site_loads_no_slow_library() -> None:
 
 
 #: Private names of libraries without a public counterpart: Python and Django document the first four; the others are
-#: attributes that scikit-learn's estimators have learned, and types in saved ones, which skops identifies by their
-#: module.
+#: attributes of fitted scikit-learn estimators, and modules by which skops identifies types in saved estimators.
 PRIVATE = {
     **dict.fromkeys(("_exit", "_meta", "_default_manager", "_base_manager", "_predictors"), ""),
     **dict.fromkeys(("_fit_X", "_y", "_baseline_prediction"), "learning/exports/estimators.py"),

@@ -183,7 +183,7 @@ def state(actor: User) -> dict[str, Any]:
 def harmless(kept: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Remove harmless differences: new drafts, and drafts that another operator approved or cancelled.
 
-    Withdrawn drafts of one's own are harmless, too, and so are new accounts, which have no role.
+    The user's own withdrawn drafts are also harmless, as are new accounts, because they have no role.
     """
     if "accounts" in now:
         known = {account[0] for account in kept["accounts"]}
@@ -253,7 +253,7 @@ class Attempts:
 
 
 def payloads(actor: User) -> Iterator[dict[str, Any]]:
-    """Return data that would give someone, or a friend, a role, for all forms together."""
+    """Yield data that fit every form and try to give the user, or a friend, a role."""
     study, friend = Study.objects.get(slug="table"), User.objects.get(username="friend")
     for user, role in [pair for own, given in TRIED for pair in ((actor, own), (friend, given))]:
         everybody = User.objects.get(username="carla").pk

@@ -68,11 +68,11 @@ from training.services.erasures import records_erase
 
 pytestmark = pytest.mark.django_db
 
-#: People who decide about runs or policies, or create accounts of those who do. Stewards necessarily see people, and
-#: auditors decide nothing; a superuser has every role, including that of steward. The chair sees everything that the
-#: committee sees.
+#: People who decide about runs or policies, or who create the accounts of people who do. Not listed: stewards, who have
+#: to see people; superusers, who have every role, including that of steward; auditors, who decide nothing; and members
+#: of the committee, because the chair sees everything that they see.
 DECIDERS = (Role.OPERATOR.value, Role.CHAIR.value, Role.RESEARCHER.value, "administrator")
-#: Minimum number of pages and responses that each complete look compares.
+#: Minimum number of pages and responses that the comparison of a whole history must cover.
 FLOOR = 800
 #: Always compared: pages and responses about people, releases, runs and policies.
 SHARPEST = (

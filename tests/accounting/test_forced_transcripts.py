@@ -70,7 +70,7 @@ def both(history: list[Step], *, chunks: int = 20, **fields: Any) -> tuple[World
 
 
 def paid(history: list[Step], **fields: Any) -> tuple[World, World]:
-    """Play ``history`` in both worlds: nothing public may depend on me, and what is released must be charged."""
+    """Play ``history`` in both worlds: nothing public may depend on me, and every release must be charged."""
     ours, theirs = both(history, **fields)
     assert differences(ours, theirs) == []
     charges, charged = loss_and_charge(ours, theirs)

@@ -41,7 +41,8 @@ class History:
         clock.days_pass(1)
         self.form = ConsentForm.objects.get(study=self.study)
         self.runs: dict[Any, ChargedRun] = {}
-        # At each level, people who decide once, again after each policy, or first some time later and then again.
+        # At each level: someone who decides at the start and perhaps after runs, someone who decides at the start and
+        # after each policy, and someone who first decides later.
         names = [f"{level}-{kind}" for level in LEVELS for kind in ("once", "anew", "late")]
         holders_register(study=self.study, pseudonyms=names)
         self.holders = {holder.pseudonym: holder for holder in DataHolder.objects.filter(study=self.study)}

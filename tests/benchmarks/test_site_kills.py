@@ -1,4 +1,4 @@
-"""A hub, its sites and their network are killed at random behind a proxy: accounts stay correct, and runs end."""
+"""Kill a hub's and its sites' processes and cut their networks at random: accounts stay correct, and runs end."""
 
 import os
 import shutil

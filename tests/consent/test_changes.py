@@ -1,4 +1,4 @@
-"""The chains of changes: changes without the services are found, and changes by the services are not faults."""
+"""Chains of changes: verification detects changes that bypass the services, and accepts those made by the services."""
 
 import io
 import random

@@ -192,7 +192,7 @@ def test_a_snapshot_is_read_again_only_after_a_change(db: None, give: Decide, mo
         selectors.consent_snapshot(study).epsilons[0] = 9.0
 
 
-#: Number of changes after which counts are cached, and recomputed.
+#: Pairs (few, many): numbers of changes from which counts are stored, and after which they are recomputed.
 LIMITS = [(1, 10_000), (1, 2), (100, 10_000)]
 
 

@@ -1,4 +1,4 @@
-"""Failed sign-ins and wrong invitation codes are limited over all processes together."""
+"""Failed sign-ins and wrong invitation codes are limited across all processes."""
 
 import os
 import re

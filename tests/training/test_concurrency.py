@@ -20,7 +20,7 @@ from training.models import Run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both]
 
-#: Tasks about mails, which approvals and ends of runs also send.
+#: Message for delivering emails, which is also sent when a run is approved or ends.
 MAIL = ("mails_deliver",)
 
 

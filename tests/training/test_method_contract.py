@@ -127,7 +127,7 @@ def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody(name: str, mo
 
 
 def test_each_batch_of_each_rehearsal_has_noise_of_its_own() -> None:
-    """With another seed, the noise differs. If real people take part, nobody can repeat it."""
+    """A different seed gives different noise. In a run with real people, the noise cannot be repeated."""
     runs = [
         Mock(rehearsal=True, seed=seed, **{"batches.count.return_value": batch}) for seed, batch in np.ndindex(4, 4)
     ]

@@ -133,7 +133,7 @@ def test_noise_is_added_to_every_number_of_every_step(exact: None, monkeypatch: 
     [pytest.param("model", "linear", marks=pytest.mark.exhaustive), ("student", "nearest_neighbour")],
 )
 def test_what_is_published_can_be_chosen(exact: None, publish: str, learner: str) -> None:
-    """A published model that differs from the result of the steps is found."""
+    """Verification detects a published model that differs from the result of the steps."""
     run = run_finish(learning_run(small_study(), choices=SLOW | {"publish": publish}))
     student = run.student
     assert (student.learner, student.card["learner"]["name"]) == (learner, learner)

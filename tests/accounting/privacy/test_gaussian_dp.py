@@ -188,7 +188,7 @@ def test_the_check_against_a_student_costs_no_more(belief: tuple[float, ...]) ->
 
 @pytest.mark.parametrize("disagreements", [0, 2])
 def test_residual_votes_differ_by_no_more_than_was_charged(disagreements: int) -> None:
-    """Compares a teacher's answers with and without the holder in one transcript, up to the limit of disagreements."""
+    """Compare a teacher's answers with and without the holder in one transcript, when disagreements are limited."""
     steps, predicted = 4, 0
 
     def contributions(answers: tuple[int, ...]) -> np.ndarray:

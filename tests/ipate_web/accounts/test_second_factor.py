@@ -43,7 +43,7 @@ def olga() -> User:
 
 @pytest.fixture(autouse=True)
 def _one_code_during_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the time within half a minute, during which an app's code is valid."""
+    """Stop the clock, so that a code from the app stays valid during the test."""
     monkeypatch.setattr(auth, "time", SimpleNamespace(time=lambda: 1_800_000_000.0))
 
 

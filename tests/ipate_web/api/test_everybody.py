@@ -1,4 +1,4 @@
-"""Runs in which every holder votes, and of private gradient steps, through the API: propose, plan, follow, costs."""
+"""Runs with votes of every holder or private gradient steps, through the API: proposals, plans, progress and costs."""
 
 from typing import Any
 

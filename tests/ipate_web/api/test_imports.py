@@ -141,7 +141,7 @@ FLOWERS = (
 
 
 def rows(count: int, *, holders: bool = True) -> SimpleUploadedFile:
-    """Return a table in which large things have the class high."""
+    """Return a table whose rows are labelled "high" if their size is above 0.5, and "low" otherwise."""
     lines = ["who,size,kind"] if holders else ["size,kind"]
     for row in range(count):
         size = row / count

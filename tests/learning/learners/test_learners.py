@@ -1,4 +1,4 @@
-"""Learners of teachers: what they learn, what they refuse, and how their models are stored as bytes."""
+"""Learners that train teachers: what they learn, what they refuse, and how their models are stored as bytes."""
 
 import io
 import json

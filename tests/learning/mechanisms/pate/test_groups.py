@@ -31,7 +31,7 @@ def epsilon_of_gaussian(rho: float, delta: float) -> float:
 
 
 def labels_afforded(mu: list[int], holders: list[int], factors: tuple[int, ...]) -> Fraction:
-    """Return the square root of the number of labels, in units of σ, of the group whose accounts run out first."""
+    """Return the square root of the number of labels until the first group's accounts run out, in units of σ."""
     growth = Fraction(sum(n * f for n, f in zip(holders, factors, strict=True)), sum(holders))
     return min(Fraction(one, f) for one, f in zip(mu, factors, strict=True)) * growth
 
@@ -149,7 +149,10 @@ def test_no_teacher_learns_from_excluded_holders() -> None:
 
 
 def test_parts_are_drawn_and_duplicates_of_different_holders_meet_different_teachers() -> None:
-    """They are spread at random, so no two teachers have nearly the same part. The same seed repeats it."""
+    """Duplicates are spread at random, so no two teachers have nearly the same part.
+
+    The same seed gives the same assignment.
+    """
     plan, groups = planned([20, 400], "upsampling", 10)
     first, again, other = (pate.assign(plan, groups, np.random.default_rng(seed)) for seed in (3, 3, 4))
     np.testing.assert_array_equal(first, again)
