@@ -194,7 +194,10 @@ def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
 
 
 def protections() -> dict[str, bool]:
-    """Return which protections work on this machine: against the ``network``, and against other programs' ``files``."""
+    """Return which protections work on this machine.
+
+    They cut a confined process off from the ``network``, and from other programs' ``files``.
+    """
     with ConfinedProcess("common.confinement") as process:
         return json.loads(process.stdout.read() or "{}")
 

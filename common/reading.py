@@ -17,7 +17,10 @@ _PATIENCE = 2
 
 
 class UnreadableError(Exception):
-    """Raised if content lacks the declared format or needs too much time or memory. The message gives the reason."""
+    """Raised if content is not in the declared format, or takes too much time or memory to read.
+
+    The message gives the reason.
+    """
 
 
 def table_read(text: str, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:

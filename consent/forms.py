@@ -144,7 +144,7 @@ class DecisionForm(forms.Form):
         self.fields["choice"].choices = [(option.value, option.label) for option in self.options]  # type: ignore[attr-defined]
 
     def clean_text(self) -> str:
-        """Return the code of the text that was read, if the form has it."""
+        """Return the code of the text that the person read, or "" if the form has no such text."""
         code: str = self.cleaned_data["text"]
         return code if code in self.consent_form.texts else ""
 

@@ -23,7 +23,10 @@ def addresses_sweep(*_: object, **__: object) -> None:
 
 @shared_task
 def checkpoints_make(*_: object, **__: object) -> None:
-    """Create the day's checkpoint if the private key is available, and store the data for proofs under the last one."""
+    """Create the day's checkpoint if the private key is available.
+
+    Then store the data needed to prove entries against the latest checkpoint.
+    """
     if settings.CHECKPOINT_KEY_FILE:
         checkpoints.checkpoint_make(key=checkpoints.signing_key())
     checkpoints.checkpoint_state_store()

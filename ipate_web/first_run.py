@@ -29,7 +29,7 @@ class Step:
 
 
 def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = False) -> list[Step]:
-    """Return the steps until a first run has finished, in order, for a user with the permissions ``can``.
+    """Return, in order, the steps that lead to a first finished run, for a user with the permissions ``can``.
 
     Users who can also create accounts appoint people on a separate page. Only users who may see people learn whether
     anyone was invited or has decided; other users see only the head counts.

@@ -141,7 +141,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
 # --- Metrics ----------------------------------------------------------------------------------------------------------
 
 
-#: Upper bounds of the classes of durations, in seconds: 10 s, a minute, ten minutes, an hour, six hours, a day.
+#: Upper bounds of the histogram buckets for durations, in seconds: 10 s, 1 min, 10 min, 1 h, 6 h, 1 day.
 CLASSES = (10.0, 60.0, 600.0, 3600.0, 21600.0, 86400.0)
 
 

@@ -348,7 +348,7 @@ def leads_to_table(run: Run) -> bool:
 
 @register.filter
 def cell_words(value: str) -> str:
-    """Return the value of a table cell: unchanged data, or words for unknown values."""
+    """Return a table cell's value: "recorded", "not recorded" and "not known" are translated, data remain unchanged."""
     return _(value) if value in (*EITHER, NOT_KNOWN) else value
 
 
@@ -604,7 +604,10 @@ def balance_rows(balance: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[st
 
 @register.filter
 def translated(sentence: str | dict[str, Any]) -> str:
-    """Return a sentence, possibly stored in a plan, in the reader's language, or marked as English."""
+    """Return a sentence, which may come from a stored plan, in the reader's language.
+
+    If there is no translation, the sentence is marked as English.
+    """
     if isinstance(sentence, dict):
         sentence = Sentence.from_json(sentence)
     template = sentence.template if isinstance(sentence, Sentence) else sentence

@@ -435,7 +435,8 @@ SITE_CONTACT = env.read("IPATE_SITE_CONTACT", env.MAIL_ADDRESS, default="")
 SITE_PAGES = env.read("IPATE_SITE_PAGES", env.TEXT, default="")
 
 # --- Mail -----------------------------------------------------------------------------------------------------------
-# Without a server, emails are files that only their owner can read, because some contain links to an account.
+# Without a mail server, emails are written to files that only the site's own user can read, because some contain links
+# that give access to an account.
 _mail = env.read("IPATE_MAIL", env.MAIL, default={"BACKEND": "filebased", "FILE_PATH": str(VAR_DIR / "mail")})
 EMAIL_BACKEND = f"django.core.mail.backends.{_mail['BACKEND']}.EmailBackend"
 EMAIL_FILE_PATH = _mail.get("FILE_PATH")

@@ -147,7 +147,7 @@ def _desk(user: Any) -> _Desk:
     return desk
 
 
-# --- Proposals of others ---------------------------------------------------------------------------------------------
+# --- Other people's proposals -----------------------------------------------------------------------------------------
 
 
 def _policies(desk: _Desk) -> Iterator[Waiting]:

@@ -109,8 +109,8 @@ class _Asked:
     def share(self, levels: list[PlannedLevel]) -> float:
         """Return the share of every cap that remains after the head counts, as determined by the smallest cap.
 
-        Caps so small that head counts use at least half of them are ignored here; rows with such caps take part as far
-        as their accounts allow.
+        A cap is ignored if the head counts use at least half of it. Rows with such a cap take part as far as their
+        accounts allow.
         """
         able = [level.cap for level in levels if level.cap > 2 * self._counted]
         return 1.0 - self._counted / min(able) if able else 0.5

@@ -49,17 +49,17 @@ class ComparisonColumn:
 
 
 def times_words(right: int) -> str:
-    """Return the largest number of right guesses in 100, in words."""
+    """Return in words the largest number of right guesses in 100."""
     return _("nearly always") if right == 100 else _("at most %(right)d times in 100") % {"right": right}
 
 
 def odds_words(option: Option) -> str:
-    """Return the largest number of right guesses about whether the person took part, in words."""
+    """Return in words the largest number of right guesses in 100 about whether the person took part."""
     return times_words(option.right_guesses)
 
 
 def record_odds_words(option: Option) -> str:
-    """Return the largest number of right guesses about which of two possible records is the person's, in words."""
+    """Return in words the largest number of right guesses in 100 about which of two records is the person's."""
     return times_words(option.right_record_guesses)
 
 
@@ -98,7 +98,10 @@ def columns_of_answer(last: LastPromise, answer: Option) -> list[ComparisonColum
 
 @dataclass(frozen=True)
 class LevelChange:
-    """Meaning of a study's level for people who agreed earlier, smallest ε first, and for people who agree now."""
+    """Meaning of a study's level for people who agreed earlier and for people who agree now.
+
+    ``before`` has an option for each ε that people who agreed earlier can have, smallest first.
+    """
 
     level: Level
     before: list[Option]
@@ -289,9 +292,10 @@ class HolderStatus:
         return [sentence % values for sentence in sentences]
 
     def changes(self, language: str) -> list[DiffLine]:
-        """Return the lines in which the form to be answered differs from the version agreed to, including its validity.
+        """Return the lines that differ between the form to answer and the version that the holder agreed to.
 
-        Lines are in ``language``, or in the site's first language if either version lacks that text. Facts come first.
+        Facts come first, then any change in how long the consent is valid, then the text in ``language``, or in the
+        site's first language if either version lacks a text in ``language``.
         """
         if self.renewal is None or self.current is None or self.current.form is None:
             return []

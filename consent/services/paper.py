@@ -53,7 +53,7 @@ ANSWERS = (*Level.values, NOT_TAKING_PART)
 COLUMNS = ("pseudonym", "level", "form_version", "signed_on", "evidence")
 #: Optional column: the role in which someone signed, if it differs from the role recorded for that day.
 SIGNED_BY = "answered_by"
-#: Optional column: "keep" if a person who withdraws wrote that their records may stay stored.
+#: Optional column: "keep" if a person who withdraws has stated in writing that their records may be kept.
 RECORDS = "records"
 KEEP = "keep"
 #: Optional column: whether the box for the separate agreement to a weaker promise is ticked.
@@ -74,9 +74,9 @@ class PaperConsent:
     """Row of a list: ``level`` as in :class:`consent.models.Level`, or NONE; ``evidence`` is the scan's file name.
 
     ``answered_by`` is the role in which someone signed, or empty for the recorded answerer. ``records`` is KEEP if
-    someone who withdraws wrote that their records may stay stored; otherwise they are erased. ``weaker`` shows whether
-    they agreed to a weaker promise than they had. ``authority`` is the right that a person who signed for someone else
-    ticked next to the statement. ``text`` is the code of the signed text; empty if unknown.
+    someone who withdraws has stated in writing that their records may be kept; otherwise they are erased. ``weaker``
+    shows whether they agreed to a weaker promise than they had. ``authority`` is the right that a person who signed for
+    someone else ticked next to the statement. ``text`` is the code of the signed text; empty if unknown.
     """
 
     row: int

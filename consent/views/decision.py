@@ -376,9 +376,10 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Explain what remains after an erasure, and request it for someone who does not take part.
+    """Explain what remains after an erasure, and request the erasure for someone who does not take part.
 
-    People whose records are already erased, or about to be, are redirected to their choice, which shows this.
+    People whose records are already erased, or about to be, are redirected to the page with their choice, which shows
+    the erasure.
     """
     current, state = selectors.consent_current(holder), erasure_state(holder)
     grants, settled = current is not None and current.grants, bool(state.requested_at or state.done_at)

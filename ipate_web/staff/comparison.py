@@ -167,7 +167,7 @@ def _value(name: str, value: Any, runs: Sequence[Run]) -> str:
 
 
 def cost_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
-    """Return charts of the used share of caps (largest of all groups): one by labels, one by steps."""
+    """Return charts of the largest share of its cap that any group has used: one over labels, one over steps."""
     titles = run_titles(runs)
     lines: dict[bool, list[tuple[str, dict[float, float]]]] = {True: [], False: []}
     for title, each in zip(titles, runs, strict=True):

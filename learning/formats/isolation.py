@@ -39,7 +39,7 @@ _PATIENCE = 2
 
 @dataclass(frozen=True)
 class Allowance:
-    """Limits for a reader: memory in MB, in addition to that of its programs, and processor time in seconds."""
+    """Limits for a reader: memory in MB, in addition to what its own code takes up, and processor time in seconds."""
 
     memory: int
     seconds: int

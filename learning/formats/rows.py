@@ -1,4 +1,4 @@
-"""Results of readers: records, and a report with all errors, all changed values, and a balance of rows or resources."""
+"""Results of readers: records, and a report of errors and changed values that accounts for every row or resource."""
 
 from __future__ import annotations
 

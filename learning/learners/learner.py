@@ -72,7 +72,7 @@ class Model(ABC):
 
     @abstractmethod
     def to_graph(self, graph: Graph, records: str) -> str:
-        """Add nodes that compute double probabilities ``(rows, classes)`` from float records ``(rows, *shape)``.
+        """Add nodes that compute probabilities ``(rows, classes)``, as doubles, from float records ``(rows, *shape)``.
 
         Returns:
             Name of the probabilities.

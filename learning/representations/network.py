@@ -86,7 +86,9 @@ def convolve(maps: NDArray[Number], filters: NDArray[Number], *, stride: int = 1
 def square_sums(
     maps: NDArray[Number], side: int | tuple[int, int], whole: bool = True, stride: int | None = None
 ) -> NDArray[Number]:
-    """Return sums over squares of `side`. The rest at the right and lower edges forms smaller parts or is dropped.
+    """Return sums over squares of `side`.
+
+    Partial squares at the right and lower edges are summed if `whole`, and dropped otherwise.
 
     >>> square_sums(np.arange(9.0).reshape(1, 1, 3, 3), 2)
     array([[[[ 8.,  7.],

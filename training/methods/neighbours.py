@@ -531,7 +531,7 @@ def _releases(opened_round: Round, coordinates: np.ndarray) -> Releases:
     )
 
 
-#: Lower bounds of the classes into which leads are divided, in units of σ.
+#: Lower bounds of the bins for leads, in units of σ.
 LEADS = (0, 1, 2, 3, 5, 10, 20)
 
 

@@ -254,7 +254,7 @@ def withdrawn_since_snapshot(run: Run) -> np.ndarray:
     """Return the holders whose consent ended after the run's snapshot.
 
     These are people who withdrew after the last consent event in the snapshot, even if they have consented again, and
-    people whose consent has lapsed since without a withdrawal (:class:`consent.people.circumstances.Lapse`).
+    people whose consent has since lapsed without a withdrawal (:class:`consent.people.circumstances.Lapse`).
     """
     events = ConsentEvent.objects.filter(
         study_id=run.study_id, sequence__gt=run.consent_sequence, kind=ConsentEvent.Kind.WITHDRAWN

@@ -218,7 +218,7 @@ def _share_free(run: Run) -> float:
 
 
 def _basis_of(run: Run) -> str:
-    """Return a digest of the public facts, in addition to the proposal, that determine a plan. Raises PlanError."""
+    """Return a digest of the public facts that determine a plan together with the proposal. Raises PlanError."""
     policy = None if run.rehearsal else policy_in_force(run.study)
     promises = [asdict(promise) for promise in planned_promises(run)]
     facts = [run.revision, policy and policy.pk, promises, head_count_sigma(run)]

@@ -160,7 +160,7 @@ def _drafting() -> Allowance:
 
 
 def import_declare(*, dataset_import: DatasetImport, schema: dict[str, Any], acting_user: AbstractBaseUser) -> None:
-    """Declare the schema, and queue a worker's check of the file against it.
+    """Declare the schema, and have a worker check the file against it.
 
     Raises:
         DataError: lists all errors in the schema.
@@ -226,7 +226,7 @@ def import_drop(*, dataset_import: DatasetImport) -> None:
 
 
 def import_work(import_id: str) -> None:
-    """Check or store an import unless nothing is due or a live worker is doing so; can be repeated after a crash."""
+    """Check or store an import if this is due and no live worker is doing it. Can be repeated after a crash."""
     with lease(DatasetImport, import_id) as token:
         row = DatasetImport.objects.select_related("study", "requested_by").filter(pk=import_id).first()
         if token is None or row is None or row.state not in DatasetImport.BUSY:

@@ -348,7 +348,10 @@ class DeniabilityQuestion:
 
     @property
     def tried(self) -> list[list[int]]:
-        """Lists of ω for which passing rows are reported: as planned, all columns, one or two fewer, half or more."""
+        """Lists of ω for which passing rows are reported.
+
+        The planned values; all columns, all but one, and all but two; and any number from half of the columns.
+        """
         whole = len(self.columns)
         others = [[omega] for omega in (whole, whole - 1, whole - 2) if omega >= 0]
         return [list(self.plan.omegas), *others, list(range(whole // 2, whole + 1))]

@@ -228,7 +228,7 @@ class SampledQuestion:
 
     @property
     def loss(self) -> Loss:
-        """Loss of a record's scores and target."""
+        """Loss as a function of a record's scores and target."""
         return CROSS_ENTROPY if self.target is None else self.target.loss
 
     def describe(self) -> dict[str, Any]:

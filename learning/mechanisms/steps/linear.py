@@ -78,7 +78,7 @@ class OwnedRecords:
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
     def stacks(self, numbers: int) -> Iterator[Stack]:
-        """Yield all holders with records in stacks. A holder with very many records gets a separate stack.
+        """Yield the holders that have records, grouped into stacks. One with very many records gets a separate stack.
 
         A stack has at most `_RECORDS_AT_A_TIME` records, or a single holder.
 
