@@ -2,11 +2,13 @@
 
 import os
 import uuid
+from datetime import datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from celery import Celery
+from celery.beat import Scheduler
 from celery.signals import setup_logging, worker_init
 from kombu.exceptions import ChannelError
 from kombu.transport import filesystem, redis
@@ -44,6 +46,25 @@ def _use_django_logging(**_: object) -> None:
     from django.conf import settings
 
     dictConfig(settings.LOGGING)
+
+
+class SteadyScheduler(Scheduler):
+    """Scheduler that keeps sending periodic tasks if the system clock is set back.
+
+    Celery's scheduler waits until the clock shows the planned time again, so after a correction by an hour it sends
+    nothing for an hour.
+    """
+
+    _seen: datetime | None = None
+
+    def tick(self, *arguments: Any, **options: Any) -> float:
+        now = self.app.now()
+        if self._seen is not None and now < self._seen:
+            for entry in self.schedule.values():
+                entry.last_run_at = min(entry.last_run_at, now)
+            self.populate_heap()
+        self._seen = now
+        return super().tick(*arguments, **options)
 
 
 class FileChannel(filesystem.Channel):

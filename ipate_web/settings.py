@@ -263,7 +263,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_TASK_TIME_LIMIT = env.read("IPATE_TASK_TIME_LIMIT", env.SECONDS, default=12 * 3600)
 # The sweep restarts with its worker, so nothing needs to be stored on disk.
-CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
+CELERY_BEAT_SCHEDULER = "ipate_web.celery:SteadyScheduler"
 if BROKER_URL.startswith("filesystem"):
     _queue = VAR_DIR / "queue"
     for _folder in ("messages", "control"):

@@ -5,20 +5,22 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from queue import Empty
 from typing import Any
 
 import pytest
-from celery import current_app
+from celery import Celery, current_app
 from celery.beat import Scheduler
 from django.conf import settings
 from django.utils import timezone
 from kombu import Connection
 from kombu.exceptions import ChannelError
+from kombu.utils.imports import symbol_by_name
 
 from ipate_web.celery import FileTransport, app
 from ipate_web.processes import free_port, running, site_environment
@@ -123,6 +125,24 @@ def test_periodic_tasks_that_wait_too_long_are_dropped(settings: Any) -> None:
     for entry in settings.CELERY_BEAT_SCHEDULE.values():
         wait = (sent[entry["task"]] - timezone.now()).total_seconds()
         assert 0 < wait <= max(entry["schedule"], settings.HEARTBEAT_TIMEOUT)
+
+
+@pytest.mark.parametrize("setting", [timedelta(hours=-1), timedelta(hours=1)])
+def test_periodic_tasks_continue_after_the_clock_is_set(monkeypatch: pytest.MonkeyPatch, setting: timedelta) -> None:
+    """The clock is wrong for three minutes and is then set right again."""
+    beat, now, sent = Celery("beat"), timezone.now(), Counter[str]()
+    beat.conf.beat_schedule = {name: {"task": name, "schedule": every} for name, every in (("often", 10), ("rare", 60))}
+    monkeypatch.setattr(beat, "now", lambda: now)
+    scheduler = symbol_by_name(settings.CELERY_BEAT_SCHEDULER)(beat)
+    monkeypatch.setattr(scheduler, "apply_entry", lambda entry, producer=None: sent.update([entry.name]))
+    for change in (timedelta(0), setting, -setting):
+        sent.clear()
+        now += change
+        for _second in range(180):
+            now += timedelta(seconds=1)
+            while scheduler.tick() == 0:
+                pass
+        assert 16 <= sent["often"] <= 20 and 2 <= sent["rare"] <= 5
 
 
 @pytest.fixture
