@@ -79,7 +79,7 @@ class Site:
         self.page.get_by_label("Email address or user name").fill(name)
         self.page.get_by_label("Password").fill(factories.PASSWORD)
         self.page.get_by_role("main").get_by_role("button", name="Sign in", exact=True).click()
-        self.page.get_by_role("button", name="Sign out").wait_for()
+        self.page.locator("button", has_text="Sign out").wait_for(state="attached")
 
     def speak(self, language: str) -> None:
         """Show the next pages in this language."""

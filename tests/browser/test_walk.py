@@ -225,7 +225,7 @@ def data_import(installation: Installation) -> Site:
             site.press("Check the file")
         page.get_by_text(f"{rows} rows were checked and have no errors.").wait_for()
         site.press(f"Import {rows} rows")
-        page.get_by_text(f"{rows} rows are imported.").wait_for()
+        page.get_by_text(f"{rows} rows have been imported.").wait_for()
     return site
 
 

@@ -96,7 +96,7 @@ def test_all_pages_show_the_same_odds(browser: Client, hanna: User) -> None:
     assert export["decisions"][0]["extension"]["right_guesses_in_100"] == right
     browser.force_login(member(study, "carla", "committee"))
     page = browser.get(reverse("staff:policies", args=[study.slug]))
-    assert ["High protection", "1", f"{right}"] in [row[:3] for row in rows(page)]
+    assert ["High protection", "1", f"{right} in 100"] in [row[:3] for row in rows(page)]
 
 
 def test_one_of_four_equal_answers_is_needed_and_none_is_preselected(browser, holder, give) -> None:

@@ -78,7 +78,7 @@ def test_a_result_says_what_how_good_how_used_and_what_it_cost() -> None:
     assert f"It says which of these fits a new record best: {', '.join(run.classes)}." in page
     assert (
         f"It is right in about {round(100 * evaluation['accuracy'])} of 100 cases, measured on 21 test records. "
-        f"Always giving the most common answer would be right in {round(100 * commonest)}."
+        f"Always giving the most common answer would be right in {round(100 * commonest)} of 100."
     ) in page
     assert (
         "The study has not put it into use (stage: candidate). It has not been downloaded or asked for predictions yet."

@@ -115,7 +115,7 @@ def test_a_file_is_uploaded_declared_checked_and_imported(client: Client, study:
     dataset = store(client, url, begun)
     assert records_load(dataset)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1], [0.75, 1, 0]]
     assert (dataset.rows, dataset.holders, dataset.imported_by.username) == (3, 2, "sven")
-    assert "3 rows are imported" in client.get(url).text
+    assert "3 rows have been imported" in client.get(url).text
     assert [path.name for path in files()] == [f"{begun.pk}.npz"]
 
 

@@ -269,7 +269,7 @@ def test_an_image_of_which_table_and_file_name_two_people_belongs_to_neither(tmp
     part = report.balance.parts["images"]
     left = part.left_out["The table and the DICOM file name different people."]
     assert (part.seen, part.used, left.count, left.places) == (4, 3, 1, [4])
-    assert len(read_file(tmp_path / "a.zip", SMALL_GREY, holders=False)) == 4, "it does not matter for public images"
+    assert len(read_file(tmp_path / "images.zip", SMALL_GREY, holders=False)) == 4, "irrelevant for public images"
 
 
 def test_a_palette_is_read_as_its_colours() -> None:

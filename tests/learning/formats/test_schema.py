@@ -383,7 +383,7 @@ def test_a_time_to_learn_follows_from_two_dates(tmp_path: Path) -> None:
     for came, seen, message in (
         ("2026-02-01", "soon", "“soon” is not a date"),
         ("2026-02-01", "2026-01-01", "“-31.0” is not a value of “time”"),
-        ("?", "2026-01-01", "count from is “\\?”"),
+        ("?", "2026-01-01", "but “\\?” is not a date"),
         ("2026-02-01", "", "“” is not a value of “time”"),
     ):
         report = Report()

@@ -72,7 +72,7 @@ def test_a_total_with_noise_gets_no_other_and_only_once() -> None:
     with pytest.raises(Refused, match=r"needs noise of 5\.1"):
         included.normal(5.1, 2)
     assert not included.rounded_normal(5.0, (2, 3)).any()
-    with pytest.raises(Refused, match="one noisy sum"):
+    with pytest.raises(Refused, match="single noisy sum"):
         included.normal(5.0, 2)
     with pytest.raises(Refused, match="aggregator"):
         IncludedNoise(5.0).laplace(5.0, 2)
