@@ -232,13 +232,13 @@ class Numbers(Target):
         )
 
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        return self._beside(scores, draws.laplace(0.0, 1.0, len(scores)))
+        return self._with_errors(scores, draws.laplace(0.0, 1.0, len(scores)))
 
     def drawn_twice(self, scores: Floats, draws: np.random.Generator) -> Codes:
         errors = draws.laplace(0.0, 1.0, len(scores))
-        return np.concatenate([self._beside(scores, errors), self._beside(scores, -errors)])
+        return np.concatenate([self._with_errors(scores, errors), self._with_errors(scores, -errors)])
 
-    def _beside(self, scores: Floats, errors: Floats) -> Codes:
+    def _with_errors(self, scores: Floats, errors: Floats) -> Codes:
         """Return the codes of numbers whose errors are given in multiples of the expected error."""
         places = scores[:, 0] + errors * np.maximum(scores[:, 1], _LEAST_SPREAD) + 0.5
         return np.rint(places.clip(0.0, 1.0) * RESIDUAL_STEPS).astype(np.int64)

@@ -67,10 +67,10 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
 
     A classifier passes if it was evaluated on at least `LEAST_TEST_POINTS` points, the 95 % interval of the area under
     its ROC curve is above 0.5 (the area of a model that always predicts the same class), and its accuracy is above that
-    of always predicting the most frequent class (if its answers are balanced: its balanced accuracy is above that of
-    always giving the same answer). A model of a rare outcome may hardly ever predict it but still show
-    who is at risk, so a person must decide whether to publish it. Other models pass if the interval of their first
-    measure is above the value of a constant model: 0 for R², 0.5 for concordance and for the mean area.
+    of always predicting the most frequent class. If its answers are balanced, the balanced accuracy must be above that
+    of always giving the same answer. A model of a rare outcome may hardly ever predict it but still show who is at
+    risk, so a person must decide whether to publish it. Other models pass if the interval of their first measure is
+    above the value of a constant model: 0 for R², 0.5 for concordance and for the mean area.
     """
     least = settings.LEAST_TEST_POINTS
     if least is None:
