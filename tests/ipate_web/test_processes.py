@@ -130,7 +130,7 @@ def test_periodic_tasks_that_wait_too_long_are_dropped(settings: Any) -> None:
 @pytest.mark.parametrize("setting", [timedelta(hours=-1), timedelta(hours=1)])
 def test_periodic_tasks_continue_after_the_clock_is_set(monkeypatch: pytest.MonkeyPatch, setting: timedelta) -> None:
     """The clock is wrong for three minutes and is then set right again."""
-    beat, now, sent = Celery("beat"), timezone.now(), Counter[str]()
+    beat, now, sent = Celery("beat", set_as_current=False), timezone.now(), Counter[str]()
     beat.conf.beat_schedule = {name: {"task": name, "schedule": every} for name, every in (("often", 10), ("rare", 60))}
     monkeypatch.setattr(beat, "now", lambda: now)
     scheduler = symbol_by_name(settings.CELERY_BEAT_SCHEDULER)(beat)
