@@ -277,7 +277,7 @@ class Asking:
 
     def study_add(self) -> None:
         """Create the study in which runs are proposed from now on."""
-        from benchmarks.faults.people import People, session
+        from benchmarks.faults.people import People
         from benchmarks.faults.studies import DELTA, HEAD_COUNT
         from consent.models import Level, Role
         from consent.services import membership_add
@@ -294,15 +294,15 @@ class Asking:
         head_counts_enter(study=study, acting_user=olga, counts=dict.fromkeys(Level.values, HEAD_COUNT))
         tokens = {user.username: ApiToken.objects.create(user, name=slug)[1] for user in (olga, otto)}
         datasets = {dataset.kind: dataset.pk for dataset in Dataset.objects.filter(study=study)}
-        holder, cookies = next(iter(People(study, deciding=1).sessions.items()))
-        assert holder
-        pages = {
-            (self.soak.port, f"/studies/{slug}/"): session(olga),
-            (self.soak.port, f"/studies/{slug}/runs/"): session(olga),
-            (self.soak.holders_port, f"/my/{slug}/"): cookies,
-            (self.soak.holders_port, "/sign-in/"): {},
-        }
-        self.tokens, self.datasets, self.pages = tokens, datasets, pages
+        holder = People(study, deciding=1).holders[0]
+        holder.refresh_from_db()
+        self.tokens, self.datasets = tokens, datasets
+        self.pages = [
+            (self.soak.port, f"/studies/{slug}/", olga),
+            (self.soak.port, f"/studies/{slug}/runs/", olga),
+            (self.soak.holders_port, f"/my/{slug}/", holder.user),
+            (self.soak.holders_port, "/sign-in/", None),
+        ]
         self.all.append(study)
 
     def propose(self) -> None:
@@ -336,10 +336,18 @@ class Asking:
         return None
 
     def look(self) -> None:
-        """Open a staff page and a page for holders."""
-        for (port, path), cookies in self.pages.items():
+        """Open staff pages and pages for holders, each in a new session.
+
+        While the site's clock is an hour ahead, new sessions look expired, too, so the site may ask to sign in.
+        """
+        from benchmarks.faults.people import session
+
+        for port, path, user in self.pages:
+            cookies = session(user) if user else {}
             answer = self._ask(port, path, lambda c, url: c.get(url, cookies=cookies))  # noqa: B023
-            if answer is not None and answer.status_code not in (200, 503):
+            if answer is not None and "/sign-in/" in answer.headers.get("location", ""):
+                self.statuses["302 to the sign-in"] += 1
+            elif answer is not None and answer.status_code not in (200, 503):
                 self.faults.append(f"GET {path}: {answer.status_code}")
 
     def _ask(self, port: int, path: str, ask: Callable[[httpx.Client, str], httpx.Response]) -> httpx.Response | None:
