@@ -70,7 +70,7 @@ def runs_copy(run: Any, number: int) -> None:
     for place in range(number):
         twin = copy(run)
         twin.pk, twin.title, twin.student = uuid4(), f"Copy {place}", None
-        student = copy(run.student)
+        student = copy(run.students.get())
         student.pk, student.run_id = None, twin.pk
         copies.append(twin)
         students.append(student)

@@ -96,12 +96,16 @@ class _Desk:
         return self.studies[study_id] in self.may(permission)
 
 
-def waiting_for(user: Any) -> list[Waiting]:
+def waiting_for(user: Any, study: Study | None = None) -> list[Waiting]:
     """Return all tasks that are waiting for ``user``, and the user's own proposals, which are waiting for someone else.
 
     Tasks with a deadline come first, ordered by deadline; then the others, oldest first.
+
+    Args:
+        user: a signed-in user.
+        study: return tasks in this study only; None for all open studies.
     """
-    desk = _desk(user)
+    desk = _desk(user, study)
     if not desk.studies:
         return []
     tasks = (each for source in SOURCES for each in source(desk))
@@ -113,32 +117,34 @@ def waiting_in(study: Study, user: Any) -> tuple[list[Waiting], list[tuple[Waiti
 
     The second list omits notices for people who handle records.
     """
-    all_of_mine = [each for each in waiting_for(user) if each.study == study]
-    mine = [each for each in all_of_mine if not each.is_own]
+    tasks = waiting_for(user, study)
+    mine = [each for each in tasks if not each.is_own]
     known = {(each.kind, each.text) for each in mine}
+    granted = study_permissions(user, study)
     desk = _Desk(0, {study.pk: study})
     for permission in frozenset().union(*ROLE_PERMISSIONS.values()):
         desk.permitted[permission].append(study)
-    others = [
-        (each, actor)
-        for source, actor in _ACTORS.items()
-        for each in ([] if study.is_closed else source(desk))
-        if (each.kind, each.text) not in known
-    ]
+    others = []
+    for kind, (source, decides, actor) in _ACTORS.items():
+        # People who may decide are shown every task of the kind, so the only ones left are their own proposals.
+        all_of_kind = [each for each in tasks if each.kind == kind] if decides in granted else source(desk)
+        others += [(each, actor) for each in all_of_kind if not study.is_closed and (kind, each.text) not in known]
     return mine, sorted(others, key=lambda each: each[0].since)
 
 
-def _desk(user: Any) -> _Desk:
-    if user.is_superuser:
-        desk = _Desk(user.pk, {study.pk: study for study in Study.objects.filter(closed_at=None)})
-        for study in desk.studies.values():
-            for permission in study_permissions(user, study):
-                desk.permitted[permission].append(study)
+def _desk(user: Any, study: Study | None) -> _Desk:
+    """Return the person's open studies, or only ``study`` if it is open, with the person's permissions there."""
+    if study is not None or user.is_superuser:
+        studies = Study.objects.filter(closed_at=None) if study is None else [] if study.is_closed else [study]
+        desk = _Desk(user.pk, {each.pk: each for each in studies})
+        for each in desk.studies.values():
+            for permission in study_permissions(user, each):
+                desk.permitted[permission].append(each)
         return desk
-    memberships = Membership.objects.filter(user_id=user.pk, study__closed_at=None).select_related("study")
     desk = _Desk(user.pk, {})
     if not user.is_active:
         return desk
+    memberships = Membership.objects.filter(user_id=user.pk, study__closed_at=None).select_related("study")
     for membership in memberships.order_by("study"):
         study = desk.studies.setdefault(membership.study_id, membership.study)
         for permission in ROLE_PERMISSIONS[membership.role]:
@@ -406,13 +412,13 @@ SOURCES: tuple[Callable[[_Desk], Iterator[Waiting]], ...] = (
     _setup,
 )
 
-#: People who can act on the tasks of a source, shown to readers who cannot.
-_ACTORS: dict[Callable[[_Desk], Iterator[Waiting]], Promise] = {
-    _policies: gettext_lazy("the ethics committee"),
-    _forms: gettext_lazy("the ethics committee"),
-    _roles: gettext_lazy("a person who oversees the study"),
-    _drafts_of_runs: gettext_lazy("an operator"),
-    _versions: gettext_lazy("an operator"),
-    _failed_runs: gettext_lazy("an operator"),
-    _silent_runs: gettext_lazy("an operator"),
+#: Sources of tasks that are also shown to people who cannot act on them: the permission to act, and who has it.
+_ACTORS: dict[Kind, tuple[Callable[[_Desk], Iterator[Waiting]], str, Promise]] = {
+    Kind.POLICY: (_policies, "consent.approve_epsilonpolicy", gettext_lazy("the ethics committee")),
+    Kind.FORM: (_forms, "consent.approve_consentform", gettext_lazy("the ethics committee")),
+    Kind.ROLE: (_roles, CONFIRM, gettext_lazy("a person who oversees the study")),
+    Kind.RUN: (_drafts_of_runs, "training.approve_run", gettext_lazy("an operator")),
+    Kind.VERSION: (_versions, "training.approve_run", gettext_lazy("an operator")),
+    Kind.FAILED: (_failed_runs, "training.approve_run", gettext_lazy("an operator")),
+    Kind.SILENT: (_silent_runs, "training.approve_run", gettext_lazy("an operator")),
 }

@@ -188,10 +188,10 @@ def _news(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 def _before(newest: Mapping[int, ConsentForm | News], events: QuerySet[ConsentEvent]) -> QuerySet[ConsentEvent]:
     """Return decisions made before ``newest``, by study. Dates are literals, as a subquery would run for each row."""
+    if not newest:
+        return events.none()
     published = [(Q(study=study), row) for study, row in newest.items()]
-    return events.filter(
-        reduce(or_, (of & Q(recorded_at__lt=row.published_at) for of, row in published), Q(pk__in=[]))
-    ).annotate(
+    return events.filter(reduce(or_, (of & Q(recorded_at__lt=row.published_at) for of, row in published))).annotate(
         about=Case(*(When(of, then=Value(str(row.pk))) for of, row in published), output_field=CharField()),
         due_at=Case(*(When(of, then=Value(row.published_at)) for of, row in published), output_field=DateTimeField()),
     )
@@ -213,8 +213,11 @@ _DUE: dict[str, Callable[[Collection[Study]], QuerySet[Any]]] = {
 def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> QuerySet[Any]:
     """Return rows with a holder, the key of the row that their letter is ``about``, and the time when it became due."""
     open_ones = [study for study in studies if not study.is_closed]
+    rows = _DUE[kind](open_ones)
+    if rows.query.is_empty():
+        return rows
     died = circumstances_last(*open_ones).filter(holder=OuterRef("holder"), kind=Circumstance.Kind.DIED)
-    rows = _DUE[kind](open_ones).filter(~Exists(died), holder__erased_at=None)
+    rows = rows.filter(~Exists(died), holder__erased_at=None)
     if again:
         return rows
     printed = Letter.objects.filter(
@@ -240,7 +243,10 @@ def letters_waiting(studies: Collection[Study]) -> list[LettersWaiting]:
     """Return the letters of every kind that are due in each of the given studies, omitting studies without any."""
     waiting: dict[int, LettersWaiting] = {}
     for kind in Letter.Kind:
-        counted = _due(studies, kind).order_by().values("study").annotate(number=Count("pk"), since=Min("due_at"))
+        due = _due(studies, kind)
+        if due.query.is_empty():
+            continue
+        counted = due.order_by().values("study").annotate(number=Count("pk"), since=Min("due_at"))
         for study_id, number, since in counted.values_list("study", "number", "since"):
             earlier = waiting.get(study_id, LettersWaiting(study_id, 0, since))
             waiting[study_id] = LettersWaiting(study_id, earlier.number + number, min(earlier.since, since))
