@@ -118,7 +118,7 @@ def balances_store(study: Study, prefix: str, content: Balances, **more: np.ndar
 
 
 def charges_of(release: Release) -> Balances:
-    """Return what a release charged each holder."""
+    """Return each holder's charge for a release."""
     return balances_load(release.charges) if release.charges else Balances.empty()
 
 

@@ -128,7 +128,7 @@ def largest_charge_record(study: Study) -> None:
 
 
 def ceiling_faults(study: Study) -> Iterator[str]:
-    """Yield accounts charged for a release of any study although the person's ceiling did not allow the charge.
+    """Yield messages about accounts charged for a release of any study although the person's ceiling did not allow it.
 
     Charges outside an open share of the study must leave enough of the ceiling for charges still possible under that
     share. Charges made before the ceiling was set or lowered are not faults. Nor are shares opened before an account

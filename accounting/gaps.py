@@ -69,8 +69,8 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
 def journal_settle(study: Study) -> None:
     """Unlock a study by recording its current chains as complete in the journal. The caller holds the study's lock.
 
-    Call this only after everything has been recorded again, because after another restore the journal would not notice
-    that earlier additions are missing.
+    Call this only after everything has been recorded again. Otherwise, after another restore, the journal would not
+    show that earlier additions are missing.
     """
     heads = {}
     for model in chained_models():

@@ -107,7 +107,7 @@ class GroupBudget:
         policy: version of the newest policy that makes this promise.
         in_force: whether people who consent now get this promise.
         cap: μ² of the promise.
-        used: the most that an account whose level never changed could have been charged, in μ².
+        used: the largest possible total charge to an account whose level never changed, in μ².
         reserved: part of the cap that active runs may still use.
         uses: releases and runs that used the budget, in the order of their first charges.
         history: the time of each release that charged the group, and the value of ``used`` after this release.
@@ -215,7 +215,7 @@ def group_budgets(study: Study, runs: Mapping[UUID, ChargedRun]) -> list[GroupBu
     """Return budgets of all groups of a study, smallest ε first; empty before its first policy, and in a rehearsal.
 
     Args:
-        runs: for each run, the index into its charges.
+        runs: for each run, the positions of promises in its lists of charges, and the largest charges.
     """
     rule = EpsilonRule(study, timezone.now())
     if study.rehearsal or not rule.policies:
@@ -300,7 +300,7 @@ class _Tally:
 
     Attributes:
         largest: the largest cap, in μ², that an account whose level never changed could have had.
-        used: the most, in μ², that such an account could have been charged so far.
+        used: the largest possible total charge to such an account so far, in μ².
         by_subject: how much of ``used`` is due to each run, or to each kind of release outside runs.
         history: times of increases of ``used``, with the new value.
     """
@@ -325,10 +325,10 @@ class _Tally:
     def bound(
         self, run: UUID, charge: float, charges: list[float], before: list[float], since: datetime, at: datetime
     ) -> float:
-        """Return the most that a batch could have charged an account in the group, in μ².
+        """Return the largest possible charge of a batch to an account in the group, in μ².
 
         Args:
-            charge: the most that the batch could have charged anyone.
+            charge: the batch's largest possible charge to anyone.
             charges: the largest charge to each group of the run's plan, from the register.
             before: the sum of the charges of the run's earlier batches to each group.
             since: when the run was approved. Some methods base charges on the promises at that time.

@@ -143,7 +143,7 @@ class HeadCount(models.Model):
 
 
 class EndedReach(models.Model):
-    """Upper bound, in μ², on what erased studies could have charged a person's account; used for the ceiling.
+    """Upper bound, in μ², on the charges of erased studies to a person's account; used for the ceiling.
 
     The links from such studies to accounts have been deleted. Only this public bound is kept, as one number for all of
     these studies.

@@ -47,7 +47,7 @@ def release_record(
         charges: (H,) charges in μ².
         limits: (H,) limits of the accounts after the charge, in μ². An account already above its limit, because the
             limit was lowered, must not be charged.
-        charge: The most that anyone could have been charged, a public number in μ².
+        charge: Largest possible charge to anyone, a public number in μ².
         acting_user_id: The user who requested the release.
 
     Raises:
@@ -94,7 +94,7 @@ def gap_record(
         study: Locked by :func:`consent.services.study_lock`.
         content: ``reached``, which is the floor as a share of every cap, and other public facts about the gap.
         before: The accounts when the gap is settled, stored in the release's file.
-        charge: The most that anyone could have been charged, a public number in μ².
+        charge: Largest possible charge to anyone, a public number in μ².
         acting_user: The user who settled it.
     """
     uncharged = Balances(before.holders, np.zeros(len(before.holders)))

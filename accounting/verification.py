@@ -29,10 +29,10 @@ JOURNAL_CHECK = "database rows compared with the journal"
 
 @dataclass(frozen=True)
 class Check:
-    """Check of a study or the installation: ``name`` says what is checked, and ``find()`` yields messages about faults.
+    """Check of a study or the installation: ``name`` describes the check, and ``find()`` yields messages about faults.
 
     ``for_deciders`` is False if a fault would reveal a person's choice to people who decide about runs. ``named``
-    returns the name if that takes a database query, which callers that only need faults can then skip.
+    returns a name that requires a database query, so that callers that need only faults can avoid the query.
     """
 
     named: str | Callable[[], str]

@@ -516,7 +516,7 @@ def _is_fact(choice: Choice, run: Run) -> bool:
     is_missing = choice.needs_public_points and run.public_dataset_id is None and not run.choices[choice.name]
     is_empty = (choice.type in (bool, dict) or choice.is_column or choice.is_encoder) and not run.choices[choice.name]
     is_beside = choice.name in {each.parameters for each in method_of(run).choices.described()}
-    return not (is_missing or is_empty or is_beside) and choice.counts_with(run.choices)
+    return not (is_missing or is_empty or is_beside) and choice.applies(run.choices)
 
 
 def choice_label(choice: Choice) -> str:

@@ -7,8 +7,8 @@ shows how far the classes of all holders differ from the model's predictions at 
 releases is calibrated on releases that it was not trained on (`learning.students.releases`). Neither method uses
 private records or test points.
 
-A threshold is set for one class. The class is chosen if its probability reaches the threshold, even if another class is
-more likely. Balanced answers are those for equally frequent classes. Neither changes the probabilities.
+A threshold is set for one class. The class is chosen if its probability reaches the threshold, even if another class
+is more likely. Balanced answers treat all classes as equally frequent. Neither rule changes the probabilities.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Calibration:
 
     @classmethod
     def none(cls, classes: int) -> Calibration:
-        """Return a calibration that changes nothing."""
+        """Return the calibration that leaves probabilities unchanged."""
         return cls(1.0, (0.0,) * classes)
 
     @classmethod
@@ -233,8 +233,8 @@ class Balance:
     """Rule that answers as if all classes were equally frequent, given the ``shares`` (C,) in which they occur.
 
     By Bayes' rule, the probability of a class among equally frequent classes is proportional to its probability divided
-    by its share. So the answer is the class with the largest ratio, which finds rare classes as often as frequent ones
-    but is right less often in total. The probabilities stay the same.
+    by its share. The rule chooses the class with the largest ratio. It finds rare classes as often as frequent ones,
+    but fewer of all its answers are right. The probabilities stay the same.
 
     >>> Balance((0.9, 0.1)).labels(np.array([[0.7, 0.3], [0.95, 0.05]])).tolist()
     [1, 0]
@@ -263,7 +263,7 @@ class Balance:
 
 
 def rule_of_card(card: Mapping[str, Any], classes: Sequence[str]) -> Threshold | Balance | None:
-    """Return how a model with this card chooses a class; None for the most likely class."""
+    """Return a model card's rule for choosing a class; None if the most likely class is chosen."""
     if threshold := card.get("threshold"):
         return Threshold(list(classes).index(threshold["class"]), threshold["least"])
     balance = card.get("balance")
@@ -294,7 +294,7 @@ def least_by_sensitivity(probabilities: Floats, wanted: float) -> float:
 
 
 def _outcomes(check: StepCheck, lengths: Floats, clips: Floats, shares: Floats, constant: float) -> Floats:
-    """Return each class's contribution at each point to the gradient along weights and constant, `(P, C, 1 + C)`."""
+    """Return the gradient of each class at each point, along the weights and for each constant, `(P, C, 1 + C)`."""
     probabilities = softmax(check.logits, axis=1)
     residuals = probabilities[:, None, :] - np.eye(probabilities.shape[1])
     norms = np.sqrt((residuals**2).sum(axis=2)) * lengths.reshape(len(lengths), -1)

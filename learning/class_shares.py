@@ -1,8 +1,8 @@
 """Class shares among the people who took part, estimated from existing releases at no additional privacy cost.
 
-Public points are assumed to represent people, so readers of a model card need to know if the class shares of the two
-differ. Both estimates use released sums whose noise is known. Each interval contains the shares that a test on these
-sums does not reject.
+Public points are assumed to represent people, so a model card should show whether their class shares differ. Both
+estimates use released sums whose noise is known. Each interval contains the shares that a test on these sums does not
+reject.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class ClassShare:
 def voted_shares(counts: Floats, sigma: float) -> list[ClassShare] | None:
     """Return the shares of the classes among all votes.
 
-    All radii contain the same number of public points, so people in regions with few public points vote in more
-    queries. The sum over all queries therefore represents people in every region. For X votes for a class out of T, X −
-    s·T has noise of variance σ²·Q·(1 − 2s + C·s²), and the interval contains every s for which this difference is
-    compatible with 0 (Fieller 1954).
+    The radius of every query contains the same number of public points, so people in regions with few public points
+    vote in more queries. The sum over all queries therefore represents people in every region. For X votes for a class
+    out of T, X − s·T has noise of variance σ²·Q·(1 − 2s + C·s²), and the interval contains every s for which this
+    difference is compatible with 0 (Fieller 1954).
 
     Args:
         counts: `(Q, C)` released counts of plain votes.

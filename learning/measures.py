@@ -82,7 +82,7 @@ def losses(probabilities: Floats, truth: Classes) -> Floats:
 
 
 def base_loss(truth: Classes, classes: int) -> float | None:
-    """Return the log loss of always predicting these points' class shares, the smallest of any constant prediction."""
+    """Return the log loss of the best constant prediction, which is the points' class shares."""
     if not len(truth):
         return None
     shares = np.bincount(truth, minlength=classes) / len(truth)
@@ -98,8 +98,8 @@ def brier(probabilities: Floats, truth: Classes) -> Estimate:
 def area(probabilities: Floats, truth: Classes) -> Estimate:
     """Return the area under the ROC curve, with the interval of DeLong, DeLong and Clarke-Pearson (1988).
 
-    A point's influence on the mean over classes is the mean of its influences on the areas of the classes, so the same
-    formula gives the interval of this mean.
+    For several classes, a point's influence on the mean area is the mean of its influences on the classes' areas, so
+    the same formula gives the interval.
     """
     return _mean_area([(probabilities[:, number], truth == number) for number in _judged(probabilities, truth)])
 
@@ -280,7 +280,7 @@ def gain(predicted: Classes, truth: Classes) -> Estimate:
 
 
 def balanced_accuracy(predicted: Classes, truth: Classes) -> Estimate:
-    """Return the mean, over the classes that have points, of the share of a class's points that are right.
+    """Return the mean recall over the classes that have points.
 
     The interval combines the classes' Wilson intervals, because it must hold for classes with few points (method of
     variance estimates recovery, Zou and Donner 2008).

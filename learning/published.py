@@ -1,4 +1,4 @@
-"""Published models, which are read according to their learner: students, and models from gradient steps."""
+"""Published models (students, and models from gradient steps), read in the format of their learner."""
 
 from __future__ import annotations
 

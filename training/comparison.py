@@ -1,8 +1,8 @@
 """Comparisons based on public values: runs with each other, and forecasts with outcomes.
 
-Individualized PATE (Boenisch et al., 2023) discusses in sections 6.3 and 7.3 how the accuracy of a class changes if its
-owners choose different levels from other people. People's levels are private here, and classes are never counted by
-level. Results for classes and for levels are therefore shown next to each other, but no number combines them.
+Individualized PATE (Boenisch et al., 2023) discusses in sections 6.3 and 7.3 how the accuracy of a class changes if
+the people in it choose different levels from others. People's levels are private here, and classes are never counted
+by level. Results for classes and for levels are therefore shown next to each other, but no number combines them.
 """
 
 from collections.abc import Mapping, Sequence

@@ -122,10 +122,10 @@ CORRECTED = gettext_noop(
 
 
 def answers(predicted: np.ndarray, chances: np.ndarray, classes: list[str]) -> dict[str, Any] | None:
-    """Return a model's most frequent answer: its ``class``, its ``share``, and its share of other classes' points.
+    """Return a model's most frequent answer: the ``class``, its ``share`` of all points, and ``missed``.
 
-    That share, ``missed``, is null if all points belong to this class. ``chances`` are as in `commonest_answer`. The
-    result is None without points.
+    ``missed`` is the share of other classes' points that get this answer, null if there are none. ``chances`` are as
+    in `commonest_answer`. The result is None without points.
     """
     points = len(predicted)
     if not points:
@@ -170,7 +170,7 @@ def cautions(
         )
         shares = {"balanced": round(100 * balanced), "chance": round(100 * chance)}
         found.append(_one_class(ONE_CLASS, evaluation["answers"], **shares))
-    # balanced answers are often not the most likely ones, which the probabilities refer to
+    # probabilities refer to the most likely class, which is often not the balanced answer
     likeliest = evaluation.get("likeliest", evaluation)
     confidence, accuracy = evaluation["confidence"], likeliest["accuracy"]
     if accuracy is not None and confidence > likeliest["interval"][1]:

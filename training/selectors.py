@@ -149,7 +149,7 @@ def run_edits(run: Run) -> list[ProposalChange]:
 
 
 def run_leads(run: Run) -> list[list[float]]:
-    """Return, for each round, how large the lead of the winning label was; empty if no counts are released."""
+    """Return, for each round, the distribution of the winning labels' leads; empty if no counts are released."""
     return method_of(run).leads(run)
 
 

@@ -59,7 +59,7 @@ def _records(holder: DataHolder) -> dict[str, Any]:
 
 
 def usage(holder: DataHolder) -> Usage:
-    """Return the runs that asked the holder to contribute, newest first, and the most that the holder may have spent.
+    """Return the runs that asked the holder to contribute, newest first, with upper bounds on the holder's spending.
 
     This reveals neither whether the holder's records voted nor the state of the account, which may have excluded the
     holder (rule 6 in docs/architecture.md). The runs depend only on consents and owned records; the amounts depend only
@@ -103,9 +103,9 @@ def _concerns(charges: str, holder: DataHolder) -> bool:
 
 
 def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, float]]:
-    """Return the most that a holder could have spent before and after each opened share, in μ², under their promises.
+    """Return upper bounds on a holder's spending before and after each opened share, in μ², under their promises.
 
-    It depends on shares, which are public, on the holder's promises, and on the runs that asked the holder (``among``).
+    The bounds depend on public shares, the holder's promises, and the runs that asked the holder (``among``).
     A share opened without asking the holder adds nothing, regardless of their choices in the meantime.
 
     In a run, an account reaches at most the share's limit. If a run has returned part of its share, no one was charged

@@ -371,7 +371,7 @@ def _claim(study: Study | None, night: datetime) -> bool:
 
 
 def _mail(study: Study | None) -> None:
-    """Email auditors all faults, and tell the committee that there are faults; this is repeated every night.
+    """Email all faults to auditors, and notify the committee that there are faults. This is repeated every night.
 
     Faults of the installation are reported to the auditors of all studies and to the installation's administrators.
     """

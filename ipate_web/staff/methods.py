@@ -233,7 +233,7 @@ class MethodFields:
         """Return whether a choice applies, given the values of the others."""
         variants = self._variants_with(choice.name)
         others = {other: self._value(other) for other in choice.only_if}
-        return (not variants or self.chosen_variant() in variants) and choice.counts_with(others)
+        return (not variants or self.chosen_variant() in variants) and choice.applies(others)
 
     def uncounted(self) -> list[str]:
         """Return the method's fields that do not apply, given the values of its other fields."""

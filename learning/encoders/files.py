@@ -162,7 +162,7 @@ class Pieces:
             raise EncoderError(problem, _("The guide to encoders explains how to install it.")) from None
         try:
             self._tokenizer: Any = Tokenizer.from_str(tokenizer)
-        except Exception:  # Rust code raises it without a specific type
+        except Exception:  # the Rust code raises no more specific type
             problem = _("The tokenizer cannot be read.")
             raise EncoderError(problem, _("Use the file tokenizer.json that belongs to the network.")) from None
         # Read from the library's result rather than the file, because the library may resolve duplicate names

@@ -123,7 +123,7 @@ class EncoderProcess:
             )
 
     def _encoded(self, block: NDArray[Any]) -> NDArray[Any] | None:
-        """Return the vectors of a block, or None if it ended the process, which is then replaced."""
+        """Return the vectors of a block. If the block ends the process, start a new process and return None."""
         size, seconds = len(block) * self.width * 4, PATIENCE * (START_TIME + self._record_time * len(block))
         try:
             frame_write(self._process.stdin, block)

@@ -1,4 +1,4 @@
-"""Published models as ONNX files, which encode a row's values bit for bit as the schema does and apply the model.
+"""Published models as ONNX files that apply the model to a row's values, encoded bit for bit as by the schema.
 
 A table has one input per feature column: numbers as double (NaN if unknown), categories and codes as strings. Images
 are a single input of pixels between 0 and 1. A graph cannot raise errors, so it marks values that the schema forbids.
@@ -178,7 +178,7 @@ def _categorical(graph: Graph, column: CategoricalColumn) -> tuple[str, str]:
 
 
 def _spellings(value: str) -> list[str]:
-    """Return the spellings of a declared value in a row, without surrounding spaces, which a graph cannot trim.
+    """Return the accepted spellings of a declared value. Spaces around them are not accepted: a graph cannot trim.
 
     >>> _spellings("1"), _spellings("TRUE"), _spellings("no")
     (['1', '1.0'], ['TRUE', 'true', 'True'], ['no'])

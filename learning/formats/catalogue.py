@@ -1,7 +1,7 @@
 """Catalogue of known datasets: files, publishers, licences, schemas, splits.
 
 Splits are shuffled with a fixed seed, so that private, public and test records never mix between runs. Public records
-keep their true labels only for evaluation: students learn from the labels that a vote gives to them.
+keep their true labels only for evaluation: students learn from labels that were released by votes.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def _values(
 
 
 def _places(column: Combinable, values: list[Any], classes: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the positions of values in the order in which they are declared."""
+    """Return each value's position in the declared order."""
     if isinstance(column, LabelColumn):
         place = {name: number for number, name in enumerate(classes)}
         spelled = {key(name): name for name in classes} | {key(each): meant for each, meant in column.spellings}

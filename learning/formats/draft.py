@@ -52,7 +52,7 @@ _IDENTIFIER = re.compile(r"(?<![a-z])(ids?|uuid|key|codes?|nr|plz|zip|postcode|p
 _BIRTH = re.compile(r"birth|born|geb|(?<![a-z])dob(?![a-z])", re.IGNORECASE)
 #: Assumed maximum age in years, because dates of birth in a file do not show what the maximum is.
 _AGES = 120
-#: Numbers that begin with 0 are treated as strings.
+#: Numbers that begin with 0 are treated as text.
 _CODE = re.compile(r"0\d+")
 _FEW, _LONG, _FAR = 10, 7, 10
 #: Negative numbers are treated as errors if at most one in this many cells is negative.
@@ -63,7 +63,7 @@ _POINT, _COMMA = re.compile(r"[+-]?\d+\.\d+"), re.compile(r"[+-]?\d+,\d+")
 
 @dataclass(frozen=True)
 class Draft:
-    """Schema as a JSON document, possibly not yet valid, with remarks about questions that the file leaves open.
+    """Schema as a JSON document, possibly not yet valid, with remarks about choices that a person must check.
 
     ``facts`` describe the first records by column: the share of unknown values (``missing``), and either the five
     ``quantiles`` of numbers or the number of different ``values``. For private records they are secret.
@@ -85,7 +85,7 @@ def schema_draft(path: Path, *, private: bool = False) -> Draft:
 
 
 def schema_complete(document: dict[str, Any], public: dict[str, Any]) -> dict[str, Any]:
-    """Add the declarations from the schema of ``public`` records to the same columns of a private table's draft."""
+    """Return a private table's draft with the declarations for its columns from the schema of ``public`` records."""
     declared = {each["name"]: each for each in public.get("columns", []) if each["role"] != "holder"}
     columns = [declared.get(each["name"], each) for each in document.get("columns", [])]
     if not any(each["name"] in declared for each in columns):
@@ -420,7 +420,7 @@ def _column(name: str, values: list[str], holder: str | None, label: str | None,
 def _is_identifier(name: str, values: Sequence[str], known: Sequence[str]) -> bool:
     """Return whether numbers are identifiers, judging by the column's name, their format, or their uniqueness.
 
-    Such numbers only count or identify records and say nothing about people, or they are codes without an order.
+    Such numbers only count or identify records, or they are codes without an order.
     """
     words = re.sub("([a-z])([A-Z])", r"\1 \2", name).lower()
     if _IDENTIFIER.search(words) or any(_CODE.fullmatch(value) for value in known):
@@ -463,13 +463,13 @@ def _numbers(values: Iterable[str], decimal: str) -> list[float]:
 
 
 def _written(values: Sequence[str]) -> str | None:
-    """Return the order of year, month and day that makes all values dates, or None."""
+    """Return the order of year, month and day in which all values are valid dates, or None."""
     fitting = (written for written in DATE_ORDERS if all(day_number(value, written) is not None for value in values))
     return next(fitting, None) if values else None
 
 
 def _years_until(day: str, known: Sequence[str], written: str) -> dict[str, int]:
-    """Return the range, in whole years, of the time from the ``known`` dates to ``day``."""
+    """Return the shortest and longest time from the ``known`` dates to ``day``, in whole years."""
     end = day_number(day, "ymd")
     days = [number for value in known if (number := day_number(value, written)) is not None]
     assert end is not None and days, "the column contains dates"
@@ -552,7 +552,7 @@ def as_number(value: str, decimal: str) -> float | None:
 
 
 def most_numbers(counts: Mapping[str, int], decimal: str) -> list[float]:
-    """Return the distinct numbers in a column, in which a few cells may contain other text; empty if it is not numeric.
+    """Return a numeric column's distinct numbers, ignoring a few cells of text; empty if the column is not numeric.
 
     Args:
         counts: Number of cells with each known value.

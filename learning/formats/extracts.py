@@ -28,7 +28,7 @@ _BARE = re.compile(r"^(?:|SNOMED|(?:https?://)?snomed\.info/sct|urn:oid:2\.16\.8
 
 
 class Fact(NamedTuple):
-    """Fact about a person at a time; the time may be empty."""
+    """Value recorded about a person at some time, which may be unknown (empty)."""
 
     person: str
     moment: str

@@ -85,7 +85,7 @@ class _Resource(NamedTuple):
 
 @dataclass
 class _Patients:
-    """The file's patients, which references can name by URL, by server and id, or by identifier."""
+    """Patients of a file, found by URL, by server and id, or by identifier."""
 
     by_url: dict[str, str] = field(default_factory=dict)
     by_id: dict[str, str] = field(default_factory=dict)

@@ -154,7 +154,7 @@ def kind_of(path: Path) -> str:
     """Return the format that the content indicates, such as ``Parquet``; empty for text and unknown content.
 
     Raises:
-        DataError: The file cannot be opened, or has an unsupported format, which the error names.
+        DataError: The file cannot be opened, or its format is not supported.
     """
     try:
         with path.open("rb") as file:

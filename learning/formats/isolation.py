@@ -39,7 +39,7 @@ _PATIENCE = 2
 
 @dataclass(frozen=True)
 class Allowance:
-    """Limits for a reader: memory in MB, in addition to what its own code takes up, and processor time in seconds."""
+    """Limits for a reader: memory in MB, in addition to the memory for its own code, and processor time in seconds."""
 
     memory: int
     seconds: int
@@ -73,7 +73,7 @@ def read_isolated(
     progress: Progress | None = None,
     report: Report,
 ) -> Rows:
-    """Return the records of a file, as read by `read_file`, if it has this SHA-256. Errors are added to the report."""
+    """Check the SHA-256 of a file, and return its records as read by `read_file`. Errors are added to the report."""
     request = {
         "ask": "rows",
         "path": str(path.absolute()),
@@ -122,7 +122,7 @@ def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progres
 
 
 def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
-    """Return the answer of a reading process, or how it ended. The process never outlives this call."""
+    """Return a reading process's answer, or the reason why it ended. The process never outlives this call."""
     request = request | {"folder": str(folder), "memory": allowance.memory * _MB, "seconds": allowance.seconds}
     with ConfinedProcess("learning.formats.isolation") as process, process.within(_PATIENCE * allowance.seconds):
         try:
@@ -153,7 +153,7 @@ _LIMIT = _("Check where the file comes from. If it is the right file, split it, 
 
 
 def main() -> None:
-    """Carry out the request in a confined process, and write the answer, which reports any error."""
+    """Carry out the request in a confined process, and write its answer or its error."""
     # Import the readers' libraries before confinement: afterwards, only the named files can be opened, and the
     # libraries' memory would count towards the limit.
     import pyarrow.compute
@@ -171,7 +171,7 @@ def main() -> None:
 
 
 def answered(request: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Return the answer to a request, with arrays in the folder; or ``refused``, ``exhausted`` or ``failed``."""
+    """Return the answer to a request, or ``refused``, ``exhausted`` or ``failed``. Arrays are stored in the folder."""
     try:
         return _ANSWERS[request["ask"]](request, folder, progress)
     except DataError as error:

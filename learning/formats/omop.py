@@ -79,7 +79,7 @@ class _Vocabulary(dict[str, _Concept]):
     """Concepts of the table ``concept`` by number."""
 
     def of(self, number: str) -> _Concept | None:
-        """Return the concept with this number (None for 0). If the table lacks it, the number is its name."""
+        """Return the concept with this number (None for 0). A concept missing from the table is named by its number."""
         return None if number in _NONE else self.get(number) or _Concept("", number)
 
     def mapped(self, row: _Row, standard: str, source: str) -> _Concept | None:

@@ -53,7 +53,7 @@ def format_of(path: Path) -> str:
     """Return a file's format, judging by its content or else its name; “table” or “idx” by default.
 
     Raises:
-        DataError: The file cannot be opened, or has an unsupported format, which the error names.
+        DataError: The file cannot be opened, or its format is not supported.
     """
     kind = kind_of(path) or _SUFFIXES.get(path.suffix.lower(), "")
     if kind:
@@ -118,7 +118,7 @@ def read_into(
     progress: Progress | None,
     report: Report,
 ) -> None:
-    """Pass the records that `read_file` would return to a keeper; add errors to the report."""
+    """Read records like `read_file`, pass them to a keeper, and add errors to the report."""
     followed, own = progress or silent, Report()
     with own.noting():
         kind = "table" if member else format_of(path)

@@ -172,7 +172,7 @@ ABOVE = 20
 
 
 def declared_header(rows: Sequence[Sequence[str]], declared: Collection[str]) -> int | None:
-    """Return the index of the header: the first row if it has any declared name, or a row with only declared names."""
+    """Return the index of the header: the first row if it has a declared name, or else a row of declared names only."""
     for place, row in enumerate(rows[:ABOVE]):
         names = [cell for cell in row if cell]
         named = sum(name in declared for name in names)

@@ -130,7 +130,7 @@ class Rows:
 
 
 class _Numbered(Sequence[str]):
-    """Pseudonyms for this many people, ``prefix-01`` and so on, generated when accessed."""
+    """Pseudonyms for a given number of people, ``prefix-01`` and so on, generated when accessed."""
 
     def __init__(self, prefix: str, count: int) -> None:
         self._prefix, self._places, self._width = prefix, range(1, count + 1), len(str(count))

@@ -1,4 +1,4 @@
-"""Schema of a dataset's records, which is declared publicly once and then used for both files and predictions."""
+"""Schema of a dataset's records, declared publicly once and then used for both files and predictions."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 class _WholeBlocks:
-    """Fast reader for blocks without unusual content, which are read column by column."""
+    """Fast reader, column by column, for blocks without unusual content."""
 
     def __init__(self, schema: TabularSchema, names: list[str], wanted: set[str]) -> None:
         self._delimiter, self._comment = schema.delimiter, schema.comment.encode()

@@ -129,7 +129,7 @@ def plain_layers(modules: Iterable[nn.Module | PlainLayer]) -> list[PlainLayer]:
 
 
 def _plain(module: Any) -> list[PlainLayer]:
-    """Return a list of the layer, or an empty list if it has no effect.
+    """Return the layer in a list, or an empty list if the layer has no effect.
 
     Its kind is recognised by name, without PyTorch.
     """

@@ -1,4 +1,4 @@
-"""Learners, whose parameters are fixed at construction and whose method ``fit`` returns a model.
+"""Learners: parameters fixed at construction, and a method ``fit`` that returns a model.
 
 Learners do not deal with privacy, so a learner can be a teacher or a student.
 """
@@ -78,7 +78,7 @@ class Model(ABC):
             Name of the probabilities.
 
         Raises:
-            ValueError: Nodes cannot express a layer or the estimator.
+            ValueError: A layer or the estimator cannot be expressed as nodes.
         """
 
     @abstractmethod

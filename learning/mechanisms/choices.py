@@ -84,7 +84,7 @@ class Choice:
         names = self.kinds if self.kinds is not None else self.values
         return None if names is None or self.type is int else list(names)
 
-    def counts_with(self, document: Mapping[str, Any]) -> bool:
+    def applies(self, document: Mapping[str, Any]) -> bool:
         """Return whether this choice applies, given the other choices."""
         return all(document.get(other) in values for other, values in self.only_if.items())
 

@@ -17,7 +17,7 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, con
 
 @dataclass(frozen=True)
 class HeadCountQuestion:
-    """See :class:`learning.mechanisms.protocol.Question`. Records (cells, H) state whether each person is in a cell.
+    """Question for a head count, with records (cells, H) that state whether each person is in a cell.
 
     A person in k cells contributes a vector of norm √k. After division by √``most``, its squared norm is k/most ≤ 1 and
     the noise has standard deviation ``noise``, so the person is charged k/(most·noise²).
@@ -60,7 +60,7 @@ class HeadCountQuestion:
         return slice(start, self.size)
 
     def state(self, released: Arrays | None) -> None:
-        """Return None, because there is only one question."""
+        """Return None: the question does not depend on earlier releases."""
 
     def bounds(self, part: slice) -> list[float]:
         del part

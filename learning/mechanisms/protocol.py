@@ -197,7 +197,7 @@ class Question(Protocol):
         ...
 
     def bounds(self, part: slice) -> list[float] | None:
-        """Return the largest charge of a part to any person with each promise of the plan, in μ². Public.
+        """Return the largest charge of a part to a person, for each promise of the plan, in μ². Public.
 
         None if the part charges no one, because people have already been charged with an earlier part.
         """

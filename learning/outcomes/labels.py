@@ -26,7 +26,7 @@ _LEAST = 0.02
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """See :class:`learning.outcomes.outcome.Loss`; targets are class numbers."""
+    """Cross entropy of a class; see :class:`learning.outcomes.outcome.Loss`. Targets are class numbers."""
 
     centred: bool = True
     clip_norm: float = 0.7
@@ -126,7 +126,7 @@ RIGHT = gettext_noop("Correct answers")
 
 @dataclass(frozen=True)
 class LabelsLoss:
-    """See :class:`learning.outcomes.outcome.Loss`: cross entropy of each label; bit k of a target is label k."""
+    """Cross entropy of each label; see :class:`learning.outcomes.outcome.Loss`. Bit k of a target is label k."""
 
     labels: int
     centred: bool = False

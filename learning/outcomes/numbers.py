@@ -33,11 +33,11 @@ _LEAST_SPREAD = 1e-4
 
 @dataclass(frozen=True)
 class SquaredLoss:
-    """See :class:`learning.outcomes.outcome.Loss`; targets y are measured from the middle of the range, in its widths.
+    """Squared loss of a number and of its expected error; see :class:`learning.outcomes.outcome.Loss`.
 
-    The first score m is fitted to y by (m - y)²/2, the second score s to |y - m| by (s - |y - m|)²/2, with m held
-    fixed. Clipping a holder's gradient reduces a residual beyond clip_norm / ‖f‖ to this value, which turns the loss
-    into Huber's.
+    A target y is the distance from the middle of the range, divided by its width. The first score m is fitted to y by
+    (m - y)²/2, the second score s to |y - m| by (s - |y - m|)²/2, with m held fixed. Clipping a holder's gradient
+    reduces a residual beyond clip_norm / ‖f‖ to this value, which turns the loss into Huber's.
     """
 
     centred: bool = False
@@ -197,7 +197,7 @@ class Numbers(Target):
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
         """Evaluate R² = 1 - Σ(y - m)² / Σ(y - ȳ)², the mean absolute error, and the share of intervals that contain y.
 
-        The error is compared with that of always predicting these records' median, the smallest error of any constant.
+        The error is compared with that of the best constant prediction, the records' median.
         """
         truth = self.numbers(targets)
         off, inside = truth - predictions[:, 0], (predictions[:, 1] <= truth) & (truth <= predictions[:, 2])

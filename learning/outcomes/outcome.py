@@ -133,7 +133,7 @@ class Outcome(ABC):
     @property
     @abstractmethod
     def categories(self) -> tuple[str, ...]:
-        """Names of a record's mutually exclusive categories, which votes decide between and students learn.
+        """Names of the mutually exclusive categories of records, used in votes and learned by students.
 
         Empty if there would be more than `MOST_CATEGORIES`.
         """
@@ -208,20 +208,17 @@ class Target(Outcome):
 
     @abstractmethod
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        """Draw targets `(n,)` from the distributions that scores `(n, outputs)` describe. No one is censored early."""
+        """Draw targets `(n,)`, without censoring, from the distributions that scores `(n, outputs)` describe."""
 
     def drawn_twice(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        """Return `drawn` targets `(2n,)` of two people for each row of scores `(n, outputs)`, one after all others.
+        """Draw two targets for each row of scores `(n, outputs)`; return all first ones, then all second ones, `(2n,)`.
 
-        Outcomes may draw both with opposite errors, which cancel as those of many people do.
+        Outcomes may give the two targets opposite errors, which cancel like the errors of many people.
         """
         return self.drawn(np.tile(scores, (2, 1)), draws)
 
     def widened(self, scores: Floats, codes: Codes) -> Floats:
-        """Return a factor `(outputs,)` for each score.
-
-        With these factors, predictions are only as certain as the targets justify.
-        """
+        """Return factors `(outputs,)` for the scores that make predictions only as certain as the targets justify."""
         del codes
         return np.ones(scores.shape[1])
 

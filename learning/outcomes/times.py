@@ -36,7 +36,7 @@ _AT_A_TIME = 2**22
 
 @dataclass(frozen=True)
 class HazardLoss:
-    """See :class:`learning.outcomes.outcome.Loss`: cross entropy over the intervals in which a person was at risk.
+    """Cross entropy over the intervals in which a person was at risk; see :class:`learning.outcomes.outcome.Loss`.
 
     The hazard h_j of interval j (the probability of the event for people who reach this interval) has the logit o_j +
     Σ_k B_jk·s_k with the scores s_k. A record's residual for score k is Σ_j a_j (h_j - d_j) B_jk over the intervals j,
@@ -45,7 +45,7 @@ class HazardLoss:
     Attributes:
         ends: Ends of the intervals, as shares of the last end.
         offsets: Offsets o_j of the logits.
-        shapes: B `(intervals, outputs)`.
+        shapes: Matrix B `(intervals, outputs)`.
     """
 
     ends: tuple[float, ...]

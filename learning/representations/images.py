@@ -107,7 +107,7 @@ def square_sums_in_graph(
     sides: tuple[int, int] | None = None,
     stride: int | None = None,
 ) -> str:
-    """Add the nodes of `square_sums`. If the maps' `sides` are given, what remains at the edge forms smaller parts."""
+    """Add the nodes of `square_sums`. If the maps' `sides` are given, the rest at each edge forms smaller parts."""
     kernel = [side] * 2 if isinstance(side, int) else list(side)
     missing = [0, 0] if sides is None else [-length % each for length, each in zip(sides, kernel, strict=True)]
     ones = graph.constant(np.ones((channels, 1, *kernel), np.float32))

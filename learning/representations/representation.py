@@ -1,4 +1,4 @@
-"""Representations, which are fitted only on public points, and label spreading over a graph of points."""
+"""Representations fitted only on public points, and label spreading over a graph of points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words and word parts of texts, which are hashed, weighted by their rarity in public texts, and reduced.
+"""Words and word parts of texts, hashed, weighted by their rarity in public texts, and reduced in dimension.
 
 A text's parts are its runs of 3 to 5 bytes, its words and its pairs of words. They are found by arithmetic on the bytes
 (ASCII capitals are treated as lower-case letters). Each part is assigned to one of `BUCKETS` buckets (feature hashing,

@@ -94,7 +94,7 @@ def learn_labels(
     seed: int,
     progress: Progress | None = None,
 ) -> Model:
-    """Train a learner on labels: the classes with the largest counts, without points where noise hides these."""
+    """Train a learner on the class with the largest count of each point, leaving out points with too much noise."""
     believed = releases.among(releases.weights > 0) if (releases.weights > 0).any() else releases
     return learner.fit(points[believed.rows], believed.labels, classes=releases.classes, seed=seed, progress=progress)
 

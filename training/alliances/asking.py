@@ -1,4 +1,4 @@
-"""How hub and sites ask people: the hub waits for every site's answer, and each site waits for all endorsements.
+"""Steps that ask people in joint runs: the hub waits for every site's answer, each site for all endorsements.
 
 Questions follow the life cycle in docs/sites.md. Every message is stored in a row before it is acted on, so that each
 step can be repeated after a crash.
@@ -99,7 +99,7 @@ class JointAsking(Asking, ABC):
     def question_of(
         self, joint: JointRun, current: Round, number: int, participants: Sequence[str]
     ) -> QuestionDocument:
-        """Return the next question, which the plan and all releases so far determine. Raises Refused."""
+        """Return the next question, as determined by the plan and all releases so far. Raises Refused."""
         question = self.questions.question(current)
         return question_for(
             roster(joint),
@@ -423,7 +423,7 @@ def _in_force_check(run: Run) -> None:
 
 
 def _news(run: Run) -> bool:
-    """Return whether the hub has news; False if it does not answer or if it is too early to ask again."""
+    """Exchange messages with the hub, unless it is too early; return whether it has sent anything new."""
     alliance = run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     if Hub(alliance).seconds_left:

@@ -172,7 +172,7 @@ CONTENT, SIGNATURE = "X-iPATE-Answer", "X-iPATE-Signature"
 
 
 def exchange(alliance: Alliance) -> bool:
-    """Send this site's news to the hub and store the hub's news; return whether the hub had any news.
+    """Exchange messages with the hub, and store its message; return whether anything in it is new.
 
     Raises:
         Unreachable: The hub does not answer, or refuses; this is recorded in the alliance's row.
@@ -423,7 +423,7 @@ def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
 
 @transaction.atomic
 def exchange_answer(site: AllianceSite, received: Any) -> dict[str, Any]:
-    """Store a site's message, and return the hub's news for the site. Raises Refused with a message for the site."""
+    """Store a site's message, and return the hub's message for the site. Raises Refused with an error for the site."""
     try:
         message = SiteMessage.model_validate(received).model_dump()
     except ValidationError as error:

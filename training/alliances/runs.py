@@ -106,7 +106,7 @@ def joint_run_take(
     acting_user: AbstractBaseUser,
     test_dataset: Dataset | None = None,
 ) -> Run:
-    """Create a draft of a run that the hub has proposed, which another operator of this site approves with a share.
+    """Create a draft of a run proposed by the hub. Another operator of this site approves it and sets its share.
 
     Args:
         alliance: The alliance, as stored at the site.

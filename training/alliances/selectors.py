@@ -13,7 +13,7 @@ from training.models import Alliance, JointRun, Run
 
 @dataclass(frozen=True)
 class Participant:
-    """Site of an alliance, for display on a page; times are None if this installation does not know them.
+    """Site of an alliance, for display on a page; times are None if they are unknown here.
 
     At the hub, ``waits`` means that the site has joined but has yet to confirm a new key.
     """

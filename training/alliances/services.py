@@ -378,7 +378,7 @@ def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser | None) 
 
 
 def alliance_contact(pk: str | int) -> None:
-    """Exchange news with an alliance's hub, such as this site's departure. If this fails, log the error."""
+    """Exchange messages with an alliance's hub, for example that this site has left. Log an error if this fails."""
     alliance = Alliance.objects.select_related("study").get(pk=pk)
     try:
         exchange(alliance)
@@ -398,7 +398,7 @@ def proposal_document(alliance: Alliance, number: str) -> dict[str, Any]:
 
 
 def alliances_contact() -> None:
-    """Ask the hubs of all alliances of this installation for news, and wake the runs that are waiting for news.
+    """Exchange messages with the hubs of all alliances here, and wake runs whose hubs sent something new.
 
     A hub that does not answer does not delay the others; the page of its alliance shows the reason and for how long it
     has not answered. A hub that a run has just asked is skipped. After this site has left an alliance, it tries to

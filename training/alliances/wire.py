@@ -55,7 +55,7 @@ _PROBLEM = 4096
 
 #: First pause after a failed request, in seconds.
 _LEAST_PAUSE = 1.0
-#: Pauses by hub URL and HTTP method, because a hub with a full disk can send news but not accept answers.
+#: Pauses by hub URL and HTTP method, because a hub with a full disk can send messages but not accept answers.
 _pauses: defaultdict[tuple[str, str], Backoff] = defaultdict(
     lambda: Backoff(_LEAST_PAUSE, most=settings.SITES_INTERVAL, most_asked=settings.SITES_PATIENCE / 3)
 )
@@ -154,7 +154,7 @@ class Hub:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until this process may send automatic requests again after a failure. Users need not wait."""
+        """Seconds until this process may send automatic requests again after a failure. Users can retry at once."""
         return max(self._pause(method).seconds_left for method in ("GET", "POST", "PUT"))
 
     def _pause(self, method: str) -> Backoff:
@@ -339,7 +339,7 @@ _MARK = "#"
 
 
 def invitation_write(alliance: Alliance, code: str, address: str) -> str:
-    """Return an invitation, which a site's operator enters: a line with the hub's URL, the alliance and the code."""
+    """Return an invitation for a site's operator: one line with the hub's URL, the alliance and the code."""
     return f"{address.rstrip('/')}/{_MARK}{alliance.key.hex}.{code}"
 
 

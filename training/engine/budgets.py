@@ -1,4 +1,4 @@
-"""Promises on which a plan is based, and the most that a run may charge for each of them. All of it is public.
+"""Promises on which a plan is based, and the largest charge of a run for each of them. All of this is public.
 
 A rehearsal study asks no holders and promises nothing. Each of its runs defines the ε of each level and the share of
 owners at that level, and the run's seed assigns the owners. Its vote is one computation without a ledger, with the
@@ -47,7 +47,7 @@ class PlannedPromise:
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that a run may charge anyone in a group or with a promise, in μ²: its share of the smallest ``cap``."""
+    """Largest charge of a run to anyone in a group or with a promise, in μ²: its share of the smallest ``cap``."""
 
     cap: float
     allowed: float

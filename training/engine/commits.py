@@ -1,6 +1,6 @@
-"""The commit of a batch with any method: its release, charges, and the run's new position, under the study's lock.
+"""Commit of a batch with any method: its release, its charges, and the run's new position, under the study's lock.
 
-Only one run of a study spends at a time, and none spends after a restore that lost releases, until it is settled.
+Only one run of a study spends at a time. After a restore that lost releases, no run spends until it is settled.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -135,7 +135,7 @@ def batch_faults(
 
 
 def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[float], most: float = 0.0) -> bool:
-    """Return whether each promise's public charge is its bound, or what is left of the run's share if that is less.
+    """Return whether each promise's public charge is its bound or, if smaller, the remainder of the run's share.
 
     If a later policy has reduced promises, the whole share counts as used.
     """
@@ -178,7 +178,7 @@ def spending(run: Run, status: str) -> Iterator[Run | None]:
 
     Yields:
         The run, read again and locked. None if its ``status`` has changed, or if the database was restored and nothing
-        may be spent yet, in which case the run's message says so.
+        may be spent yet, in which case the run's message gives the reason.
     """
     with transaction.atomic():
         study_lock(run.study_id)
@@ -258,7 +258,7 @@ def waiting_runs_wake(run: Run) -> None:
 def notify_charged(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()) -> None:
     """Notify subscribers how much of the run's share each group will have used after ``costs`` are charged.
 
-    If a group cannot pay for the next query, its whole share counts as used, because what is left cannot be used.
+    If a group cannot pay for the next query, its whole share counts as used, because the rest cannot be used.
     """
     allowed = [budget.allowed for budget in budgets_from_json(run.plan)]
     if run.rehearsal or not all(allowed):

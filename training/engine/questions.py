@@ -131,8 +131,8 @@ class Released:
     """Release of a batch: ``size`` queries or steps, ``labels`` that were answered, and ``queries`` to be saved.
 
     ``reinforced`` is the number of queries that keep the student's own label at no cost. A charging class consists of
-    people with one budget who are charged the same. ``most`` is the largest charge of any class, because it can exceed
-    the increase of the budget's maximum; 0 without classes.
+    people with one budget who are charged the same. ``most`` is the largest charge of any class, which can exceed the
+    increase of the budget's maximum; 0 without classes.
 
     ``artifact`` is the file with all data that does not belong to a single query. ``content`` is the register's
     description of the release. ``bounds`` are the largest possible charges in each of the plan's budgets, as public

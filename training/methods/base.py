@@ -105,7 +105,7 @@ class RunMethod(Protocol):
         variants: the :class:`training.models.Run.Variant` values that it implements; "" for a method without variants.
         rehearsed_variants: the variants that are allowed only in rehearsals.
         outcome: the outcome of its runs.
-        learns: kinds of `learning.outcomes` that runs by this method may have.
+        learns: kinds of outcomes (`learning.outcomes`) that its runs can learn.
         parts: the prefix of the components that display it on pages, such as ``sgd`` in ``sgd_plan``.
         needs_public_points: whether a run requires a public dataset.
         steps: the step for each status of a run, from its approval until everything is released.
@@ -161,7 +161,7 @@ class RunMethod(Protocol):
         ...
 
     def tiles(self, run: Run) -> list[Tile]:
-        """Return how much the run has released so far."""
+        """Return tiles that show how much the run has released so far."""
         ...
 
     def amount(self, run: Run) -> Amount:
@@ -200,7 +200,7 @@ class RunMethod(Protocol):
         ...
 
     def leads(self, run: Run) -> list[list[float]]:
-        """Return, for each round, how large the lead of the winning label was; empty if no counts are released.
+        """Return, for each round, the distribution of the winning labels' leads; empty if no counts are released.
 
         See :func:`training.methods.neighbours.round_leads`.
         """

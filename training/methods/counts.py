@@ -110,7 +110,7 @@ class CountedMethod(EngineMethod):
 
 
 def counts_kept_faults(batch: Batch, release: Release, question: CountsQuestion) -> Iterator[str]:
-    """See :meth:`training.methods.base.EngineMethod.kept_faults`."""
+    """Yield messages about differences between a batch's stored sums, its release, and its question's result."""
     who = f"run {batch.run_id}, batch {batch.index}"
     try:
         sums = sums_of(batch)
@@ -124,7 +124,7 @@ def counts_kept_faults(batch: Batch, release: Release, question: CountsQuestion)
 
 
 def counts_charges_faults(batch: Batch, release: Release, question: CountsQuestion) -> Iterator[str]:
-    """See :meth:`training.methods.base.EngineMethod.charges_faults`."""
+    """Yield messages about a batch's charges that differ from the recomputed ones."""
     people = attempt_load(batch.attempt)
     _sums, due = question.contributions(people, records_of(batch.run, None, people.holders))
     yield from charged_faults(batch, release, people.holders, due)

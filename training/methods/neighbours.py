@@ -220,7 +220,7 @@ def affordable(
     delta: float,
     wanted: int | None = None,
 ) -> Affordable:
-    """Forecast how much of a public dataset ``holders`` with ``epsilons`` (both by level) could label.
+    """Forecast how many points of a public dataset ``holders`` with ``epsilons`` (both by level) could label.
 
     The expected share of correct labels is based on the study's newest evaluation data with points of the same shape
     or, without such data, on an assumption.

@@ -344,8 +344,8 @@ def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray
 def predictions_forget(run: Run, holders: Collection[int]) -> None:
     """Delete the predictions of all teachers of a finished run that learned from one of ``holders``.
 
-    Only studies that keep predictions for auditors have any. Afterwards, charges are recomputed without these
-    predictions.
+    Predictions exist only in studies that keep them for auditors. Afterwards, charges are recomputed without the
+    deleted predictions.
     """
     chunks = list(run.chunks.exclude(artifact=""))
     if not chunks or run.forgotten_at is not None or not run.assignment:

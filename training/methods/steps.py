@@ -192,8 +192,8 @@ def _forecasts(
 ) -> tuple[Forecast, ...]:
     """Return forecasts of the first round's model; empty if there are too few public points.
 
-    Outcomes other than classes require evaluation data. So do runs without public points, for which evaluation data
-    stands in for the rows that the run will draw.
+    Evaluation data are required for outcomes other than classes, and for runs without public points, where they stand
+    in for the rows that the run will draw.
     """
     key = public_key or test_key
     if key is None:

@@ -167,7 +167,7 @@ _LOGGED = 4  # log messages while a student is trained, at even intervals
 
 @contextmanager
 def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Progress]:
-    """Provide a callback that stores the completed share (0 to 1) in a field of the rows and logs it now and then.
+    """Provide a callback that stores the completed share (0 to 1) in a field of the rows and logs it at intervals.
 
     Args:
         rows: Database rows.

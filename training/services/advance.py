@@ -157,8 +157,8 @@ _WORK: dict[str, Callable[[Any], bool]] = {
 def task_do(task: str, pk: str) -> None:
     """Do the work that a message refers to, or more urgent work that is waiting.
 
-    In the second case, the message is sent again so that its work is not forgotten. The message for the more urgent
-    work will find that there is nothing left to do.
+    In the second case, the message is sent again so that its work is done later. The more urgent work's own message
+    then has no effect.
     """
     named = work_item_of(task, pk)
     if named is None:

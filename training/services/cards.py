@@ -1,4 +1,4 @@
-"""Cards, which inform users of a model or a table about it."""
+"""Cards that describe a published model or table to its users."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -182,7 +182,7 @@ def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray
 
 
 def balance_document(balance: Balance, evaluation: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the card's section on balanced answers: each class's share, and in words what they mean and cost."""
+    """Return the card's section on balanced answers: each class's share, and sentences about their meaning and cost."""
     said = [Sentence(BALANCED)]
     if evaluation is not None:
         likeliest = evaluation["likeliest"]

@@ -1,4 +1,4 @@
-"""Imports of datasets, which either succeed completely or change nothing."""
+"""Imports of datasets. An import either succeeds completely or changes nothing."""
 
 import logging
 import uuid

@@ -150,7 +150,7 @@ def alternatives_notes(options: tuple[Alternative, ...]) -> Iterator[Sentence]:
 
 
 def _labels(run: Run, plan: MethodPlan, other: MethodPlan) -> int | None:
-    """Return the labels of an alternative plan, at most one per public point; None if accounts do not end the vote."""
+    """Return the number of labels of an alternative plan (at most one per public point); None if unlimited."""
     if plan.labels is None or run.public_dataset is None:
         return None
     most = run.public_dataset.rows

@@ -255,11 +255,11 @@ def _chosen(
     threshold = {"class": class_name, "least": least, "by": choice, "evaluation": None}
     test = run.test_dataset
     if test is not None and test.removed_at is None:
-        is_said = Threshold(number, least).labels(loaded.predict_proba(points_of(test, run.encoder))) == number
+        is_predicted = Threshold(number, least).labels(loaded.predict_proba(points_of(test, run.encoder))) == number
         true = records_load(test, "y")["y"] == number
         threshold["evaluation"] = {
-            **_share("sensitivity", int((is_said & true).sum()), int(true.sum())),
-            **_share("specificity", int((~is_said & ~true).sum()), int((~true).sum())),
+            **_share("sensitivity", int((is_predicted & true).sum()), int(true.sum())),
+            **_share("specificity", int((~is_predicted & ~true).sum()), int((~true).sum())),
         }
     return threshold
 

@@ -186,7 +186,7 @@ _BY_NOISE = gettext_noop(
 
 @dataclass(frozen=True)
 class Counts(Choices):
-    """See :class:`learning.mechanisms.choices.Choices`."""
+    """Choices of a table of counts; see :class:`learning.mechanisms.choices.Choices`."""
 
     column: str = choice(
         None,

@@ -43,7 +43,7 @@ ASKED = frozenset({"sigma", "reference", "people", "weight", "cells"})
 
 @dataclass(frozen=True)
 class CountsQuestion:
-    """See :class:`learning.mechanisms.protocol.Question`.
+    """Question for tables of counts; see :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
         caps: Caps of the promises in the run's plan, in μ².
@@ -87,7 +87,7 @@ class CountsQuestion:
         return slice(start, self.size)
 
     def state(self, released: Arrays | None) -> None:
-        """Return None, because there is only one question."""
+        """Return None: the question does not depend on earlier releases."""
 
     @property
     def cells(self) -> int:

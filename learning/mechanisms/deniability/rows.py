@@ -33,7 +33,7 @@ COUNTS = (1, 10, 100, 1_000, 10_000)
 
 @dataclass(frozen=True)
 class Deniability(Choices):
-    """See :class:`learning.mechanisms.choices.Choices`. Defaults are those of the paper, except the number of rows."""
+    """Choices of plausible deniability, by default those of the paper, except the number of rows."""
 
     released: int = choice(
         1000,
@@ -116,7 +116,7 @@ class DeniabilityPlan(Stored):
 
     Attributes:
         fewest, most: Limits on the number of columns that are drawn again.
-        network: ε of the structure and ε of the parameters, which use separate records.
+        network: ε of the network's structure and also of its parameters, which are learned from separate records.
         epsilon, delta, t: Cost of a released row to the person whose record is a seed, by Theorem 1.
         costs: Joint costs for several numbers of rows, ending with the planned number.
     """
@@ -273,7 +273,7 @@ def synthesise(
 
 @dataclass(frozen=True)
 class DeniabilityQuestion:
-    """See :class:`learning.mechanisms.protocol.Question`.
+    """Question for rows with plausible deniability; see :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
         columns: Columns of the records, ending with the classes.
@@ -299,7 +299,7 @@ class DeniabilityQuestion:
         return slice(start, self.size)
 
     def state(self, released: Arrays | None) -> None:
-        """Return None, because there is only one question."""
+        """Return None: the question does not depend on earlier releases."""
 
     def bounds(self, part: slice) -> None:
         """Return None, because no one is charged."""
@@ -350,7 +350,8 @@ class DeniabilityQuestion:
     def tried(self) -> list[list[int]]:
         """Lists of ω for which passing rows are reported.
 
-        The planned values; all columns, all but one, and all but two; and any number from half of the columns.
+        The lists are: the planned values; all columns, all but one, and all but two; and all numbers from half of the
+        columns.
         """
         whole = len(self.columns)
         others = [[omega] for omega in (whole, whole - 1, whole - 2) if omega >= 0]

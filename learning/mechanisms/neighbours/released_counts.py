@@ -81,7 +81,7 @@ def read_counts(
 
 @dataclass(frozen=True, eq=False)
 class VotesQuestion:
-    """See :class:`learning.mechanisms.protocol.Question`.
+    """Question for a round of votes; see :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
         rows: (Q,) rows of the public dataset, in the order of the queries.

@@ -308,7 +308,7 @@ def shard_contributions(
     for start in range(0, len(points), QUERIES_AT_A_TIME):
         batch = slice(start, start + QUERIES_AT_A_TIME)
         blocks = near_blocks(points[batch], reach[batch], voters.points, norms)
-        votes = _votes(_said(voters, *block, reach[batch], kernel) for block in blocks)
+        votes = _votes(_vote_weights(voters, *block, reach[batch], kernel) for block in blocks)
         if guesses is not None:
             votes = votes.against(guesses[batch])
         size = len(points[batch])
@@ -378,18 +378,18 @@ class _Votes:
         return sums.reshape(queries, classes) / UNIT
 
 
-Sayings = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+VoteWeights = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 """Holders' answers to queries: query, holder, class and weight, sorted by the first three, without duplicates."""
 
 
-def _said(
+def _vote_weights(
     voters: _Voters,
     row: NDArray[np.int64],
     record: NDArray[np.int64],
     distance: NDArray[np.int64],
     radii: NDArray[np.int64],
     kernel: str,
-) -> Sayings:
+) -> VoteWeights:
     """Reduce a block of pairs to one weight for each query, holder and class, by adding up the records' weights."""
     weight = kernel_weights(kernel, distance, radii[row])
     return _added(row, voters.holder[record], voters.label[record], weight)
@@ -397,7 +397,7 @@ def _said(
 
 def _added(
     row: NDArray[np.int64], holder: NDArray[np.int64], label: NDArray[np.int64], weight: NDArray[np.int64]
-) -> Sayings:
+) -> VoteWeights:
     """Add up the weights of adjacent entries with equal query, holder and class."""
     first = np.ones(len(row), np.bool_)
     first[1:] = (row[1:] != row[:-1]) | (holder[1:] != holder[:-1]) | (label[1:] != label[:-1])
@@ -407,7 +407,7 @@ def _added(
     return row[entries], holder[entries], label[entries], np.add.reduceat(weight, entries)
 
 
-def _votes(blocks: Iterator[Sayings]) -> _Votes:
+def _votes(blocks: Iterator[VoteWeights]) -> _Votes:
     """Return one vote per query and holder: the weighted mean of their records from all blocks."""
     pieces = list(blocks) or [(np.zeros(0, np.int64),) * 4]
     row, holder, label, weight = (np.concatenate(parts) for parts in zip(*pieces, strict=True))

@@ -50,7 +50,7 @@ class VoteBudget:
 
     @property
     def answer(self) -> float:
-        """Cost of an answered query. If only the first queries are charged individually, it applies to them."""
+        """Cost of an answered query, if queries are charged individually."""
         return self.check + self.label
 
     @property
@@ -180,7 +180,7 @@ _NOTHING = VoteState(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, n
 
 @dataclass(frozen=True, eq=False)
 class TeachersQuestion:
-    """See :class:`learning.mechanisms.protocol.Question`. Its records are a :class:`Ballot`.
+    """Question for a vote of teachers, with a :class:`Ballot` as its records.
 
     Attributes:
         budgets: Budgets of the plan's groups.
@@ -223,10 +223,10 @@ class TeachersQuestion:
         return self.plan.aggregator.parameters()
 
     def part(self, batch: int, start: int, most: int) -> slice:
-        """Return the next batch. It ends no later than the plain vote does, so that a student can then be trained.
+        """Return the next batch. A batch ends at the latest with the plain vote, so that a student can then be trained.
 
-        It also ends before the first query that would be too expensive if all queries were answered, so that this
-        query's counts are never requested.
+        A batch also ends before the first query that could be too expensive, so that this query's counts are never
+        requested.
         """
         del batch
         ends = [budget.first for budget in self.budgets if budget.first is not None]

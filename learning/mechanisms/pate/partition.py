@@ -104,8 +104,8 @@ def assign_keyed(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Assign every holder to teachers by a keyed hash of the holder's id, regardless of who else takes part.
 
-    A real run's guarantee requires this (condition 3): if a holder is added or removed, no other holder moves to
-    another teacher. The sizes of teachers differ by chance; an empty teacher does not vote.
+    A real run's guarantee requires this (docs/gaussian-accounts.md, condition 3): if a holder is added or removed, no
+    other holder moves to another teacher. The sizes of teachers differ by chance; an empty teacher does not vote.
 
     Args:
         plan: The run's plan.

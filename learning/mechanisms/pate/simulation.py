@@ -212,7 +212,7 @@ def simulate_vote(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RehearsedVote(TeachersQuestion):
-    """A rehearsed vote: :func:`learning.mechanisms.pate.simulate_vote` as a question with all queries in one batch.
+    """Question for a rehearsed vote, which is simulated in one batch by :func:`learning.mechanisms.pate.simulate_vote`.
 
     Attributes:
         groups: Levels of the rehearsal for which the plan was made.

@@ -99,7 +99,7 @@ def network_calibration(
 def _check(
     question: SampledQuestion, before: SampledSteps, after: SampledSteps, features: Floats, logits: Floats
 ) -> StepCheck:
-    """Return the check of a chunk's release for the output layer; `features` `(P, d + 1)` are its inputs and 1."""
+    """Return the check of the output layer after a chunk; `features` `(P, d + 1)` are the layer's inputs and 1."""
     steps, momentum = after.step - before.step, question.momentum
     # v_j = momentum·v_(j-1) + g_j and w_j = w_(j-1) - step_size·v_j, added up over the chunk
     velocities = (before.weights - after.weights) / question.step_size

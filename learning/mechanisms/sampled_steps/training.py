@@ -158,7 +158,7 @@ def run_chunk(
 
 @dataclass(frozen=True, eq=False)
 class SampledQuestion:
-    """See :class:`learning.mechanisms.protocol.Question`.
+    """Question for steps on samples of the holders; see :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
         plan: Rates, norms and noise, and the charge for each promise in the run's plan.

@@ -451,7 +451,7 @@ def nearly_same(ours: Floats, theirs: Floats) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class StepsQuestion:
-    """See :class:`learning.mechanisms.protocol.Question`.
+    """Question for gradient steps of all holders; see :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
         begin: State before the first step.
@@ -593,7 +593,7 @@ def sums_digest(sums: NDArray[Any]) -> str:
 def _ridged(matrix: Floats, ridge: float) -> Floats:
     """Add the ridge.
 
-    It is smaller for the intercept, which a full ridge would slow down, and no ridge would leave noisy.
+    The intercept gets a smaller ridge. A full ridge would slow it down; without a ridge, it would be noisy.
     """
     added = np.full(len(matrix), ridge + _SMALLEST_CURVATURE)
     added[-1] *= min(1.0, ridge / matrix[-1, -1])

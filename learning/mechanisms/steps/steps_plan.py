@@ -322,7 +322,7 @@ def strength_of(levels: Sequence[PlannedLevel], *, share: float, steps: Steps) -
 
 
 def balance_notes(chosen: StepChoices) -> tuple[Sentence, ...]:
-    """Return what a plan says about balanced answers; empty if answers are not balanced."""
+    """Return a plan's note about balanced answers; empty if answers are not balanced."""
     text = gettext_noop(
         "Answers are balanced: the model finds rare classes more often, but fewer of its answers are right in total. "
         "A forecast shows how often the most likely class is right, before balancing."

@@ -80,7 +80,7 @@ _FINE = (MOST_FINE, 10.0)
 
 @dataclass(frozen=True)
 class Synthesis(Choices):
-    """See :class:`learning.mechanisms.choices.Choices`."""
+    """Choices of synthetic rows; see :class:`learning.mechanisms.choices.Choices`."""
 
     rows: int | None = choice(
         None,

@@ -94,8 +94,8 @@ class AggregatorParameter:
 class VoteCharge:
     """Cost of a vote to a holder in μ², for any votes: `check` for every query, and `label` if it is answered.
 
-    If `first` is not None, only the first `first` queries are charged in this way. `rest` is charged once, before the
-    query after them, and pays for all further queries.
+    If `first` is not None, only the first `first` queries are charged in this way. `rest` is then charged once, before
+    the next query, and pays for all further queries.
     """
 
     check: float

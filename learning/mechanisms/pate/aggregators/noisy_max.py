@@ -21,7 +21,7 @@ from learning.mechanisms.pate.votes import NO_VOTE, count_votes
 
 @dataclass(frozen=True)
 class GNMax(Aggregator):
-    """argmax_j {n_j + N(0, σ²)}: Papernot et al. 2018, section 4.1. Every query is answered; there is no check.
+    """Aggregator argmax_j {n_j + N(0, σ²)}, which answers every query (Papernot et al. 2018, section 4.1).
 
     >>> from learning.mechanisms.pate import SimulationNoise
     >>> GNMax(sigma=2.0).release([[90.0, 5.0, 5.0]], SimulationNoise(0)).labels
@@ -83,7 +83,7 @@ class GNMax(Aggregator):
 
 @dataclass(frozen=True)
 class LNMax(Aggregator):
-    """argmax_j {n_j + Lap(1/γ)}: Papernot et al. 2017, section 2.1. Every query is answered; there is no check.
+    """Aggregator argmax_j {n_j + Lap(1/γ)}, which answers every query (Papernot et al. 2017, section 2.1).
 
     >>> from learning.mechanisms.pate import SimulationNoise
     >>> LNMax(gamma=0.5).release([[90.0, 5.0, 5.0]], SimulationNoise(0)).labels
@@ -131,7 +131,7 @@ class LNMax(Aggregator):
 
 @dataclass(frozen=True)
 class NoisyCounts(GNMax):
-    """n_j + N(0, σ²) for every class, rounded to whole numbers; the label is the class with the largest count.
+    """Aggregator that releases all counts n_j + N(0, σ²), rounded; the label is the class with the largest count.
 
     If a teacher of weight w votes differently, the histogram moves by w·√2, so it costs 2w²/σ². GNMax charges the same
     for the label only, because the label is a function of the histogram (docs/gaussian-accounts.md).
