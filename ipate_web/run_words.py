@@ -70,7 +70,7 @@ def measures(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
     share = {"name": majority.get("class"), "share": decimal(majority.get("share"), digits)}
     message = _("always predicting “%(name)s”, the most frequent class: %(share)s") % share
     above = _("difference %(gain)s (%(interval)s)") % gain
-    base = _("predicting the class shares for every point: %(loss)s") % {
+    base = _("predicting the same class shares for every point: %(loss)s") % {
         "loss": decimal(evaluation.get("base_log_loss"))
     }
     prevalence = _prevalence(evaluation)

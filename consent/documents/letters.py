@@ -82,8 +82,8 @@ def _reasons(kind: str) -> list[str]:
         Letter.Kind.NEW_FORM: [
             _("There is new information about this study. Please read it and decide again."),
             _(
-                "If you take part, our use of your records may be paused until you decide again. The page tells you "
-                "whether it is. If you do not take part, you don't need to do anything."
+                "If you take part, we may pause our use of your records until you decide again. The page tells you "
+                "whether we have done so. If you do not take part, you don't need to do anything."
             ),
         ],
         Letter.Kind.RENEWAL: [

@@ -87,9 +87,9 @@ class Membership(models.Model):
                     condition=Q(role__in=roles),
                     name=name,
                     violation_error_message=_(
-                        "This person already has a role in the study that cannot be combined with this one. People "
-                        "who decide cannot also oversee, and people who see exact counts cannot propose runs unless "
-                        "they operate the study. Remove the other role first, or choose another person."
+                        "This person already has a role in the study that cannot be combined with this one. "
+                        "Committee members and auditors cannot be operators or data stewards, and researchers cannot "
+                        "be data stewards or auditors. Remove the other role first, or choose another person."
                     ),
                 )
                 for name, roles in SEPARATE.items()

@@ -46,9 +46,8 @@ def _key(study: Study) -> bytes:
     except FileNotFoundError:
         raise ValidationError(
             _(
-                "The key to the pseudonyms of people whose records were erased is missing from private storage. "
-                "Without this key, returning people could be mistaken for new ones and promised too much. Restore "
-                "the file."
+                "The file with the key to the pseudonyms of erased people is missing from private storage. Without "
+                "it, people who return could be mistaken for new ones and promised too much. Restore the file."
             )
         ) from None
 

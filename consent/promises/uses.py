@@ -127,7 +127,7 @@ class Result:
     def predicts(self) -> str:
         """Return a sentence that says what the model predicts for a record, or what the table contains."""
         if self.cells:
-            return _("It is a table of %(number)s counts of people, with random noise added to each.") % {
+            return _("The table contains %(number)s counts of people, with random noise added to each.") % {
                 "number": number_format(self.cells, force_grouping=True)
             }
         if self.rows:
@@ -136,20 +136,26 @@ class Result:
             }
         match self.outcome:
             case "numbers":
-                return _("For a new record, it estimates a number and a range that probably contains the true number.")
+                return _(
+                    "For a new record, the model estimates a number and a range that probably contains the true number."
+                )
             case "times":
                 return _(
-                    "For a new record, it estimates how likely it is that an event will not have happened by a given "
-                    "time."
+                    "For a new record, the model estimates how likely it is that an event will not have happened by "
+                    "a given time."
                 )
             case "labels":
                 return _(
-                    "It answers several yes/no questions about a new record and gives the probability of a "
+                    "The model answers several yes/no questions about a new record and gives the probability of a "
                     "yes for each."
                 )
         if len(self.classes) > _MOST_CLASSES:
-            return _("It says which of %(number)d answers fits a new record best.") % {"number": len(self.classes)}
-        return _("It says which of these fits a new record best: %(answers)s.") % {"answers": ", ".join(self.classes)}
+            return _("The model says which of %(number)d answers fits a new record best.") % {
+                "number": len(self.classes)
+            }
+        return _("The model says which of these fits a new record best: %(answers)s.") % {
+            "answers": ", ".join(self.classes)
+        }
 
     @property
     def quality(self) -> str:
@@ -161,13 +167,13 @@ class Result:
         if self.worth is not None:
             return self._worth
         if self.right is None or self.commonest is None:
-            return _("No one has tested how often it is right.")
+            return _("No one has tested how often the model is right.")
         points = number_format(self.points, force_grouping=True)
         values = {"right": self.right, "commonest": self.commonest, "points": points}
         return (
             _(
-                "It is right in about %(right)d of 100 cases, measured on %(points)s test records. Always giving the "
-                "most common answer would be right in %(commonest)d of 100."
+                "The model is right in about %(right)d of 100 cases, measured on %(points)s test records. Always "
+                "giving the most common answer would be right in %(commonest)d of 100."
             )
             % values
         )
@@ -180,19 +186,19 @@ class Result:
         match self.outcome:
             case "numbers":
                 text = _(
-                    "Measured on %(points)s test records, it explains about %(number)d %% of the differences between "
-                    "the numbers. Always giving the average would explain 0 %%."
+                    "Measured on %(points)s test records, the model explains about %(number)d %% of the differences "
+                    "between the numbers. Always giving the average would explain 0 %%."
                 )
             case "times":
                 text = _(
-                    "Measured on %(points)s test records: given two people, it correctly predicts who experiences "
-                    "the event first in about %(number)d of 100 cases. Guessing would be right in 50."
+                    "Measured on %(points)s test records: given two people, the model correctly predicts who "
+                    "experiences the event first in about %(number)d of 100 cases. Guessing would be right in 50."
                 )
             case _:
                 text = _(
-                    "Measured on %(points)s test records: given two records with different answers, it correctly "
-                    "identifies the one whose answer is yes in about %(number)d of 100 cases. Guessing would be "
-                    "right in 50."
+                    "Measured on %(points)s test records: given two records with different answers, the model "
+                    "correctly identifies the one whose answer is yes in about %(number)d of 100 cases. Guessing "
+                    "would be right in 50."
                 )
         return text % values
 
@@ -202,25 +208,25 @@ class Result:
         if self.cells or self.rows:
             return [self._taken]
         if self.in_use_since is not None:
-            sentences = [_("It has been in use since %(day)s.") % {"day": _day(self.in_use_since)}]
+            sentences = [_("The model has been in use since %(day)s.") % {"day": _day(self.in_use_since)}]
         else:
-            sentences = [_("The study has not put it into use (stage: %(stage)s).") % {"stage": self.stage}]
+            sentences = [_("The study has not put the model into use (stage: %(stage)s).") % {"stage": self.stage}]
         if self.downloaders:
             sentences.append(
                 ngettext(
-                    "%(number)d person or program has downloaded it or asked it for predictions.",
-                    "%(number)d people and programs have downloaded it or asked it for predictions.",
+                    "%(number)d person or program has downloaded the model or asked it for predictions.",
+                    "%(number)d people and programs have downloaded the model or asked it for predictions.",
                     self.downloaders,
                 )
                 % {"number": self.downloaders}
             )
         else:
-            sentences.append(_("It has not been downloaded or asked for predictions yet."))
+            sentences.append(_("No one has downloaded the model or asked it for predictions yet."))
         if self.predictions:
             sentences.append(
                 ngettext(
-                    "This site has used it to make a prediction for %(number)s record.",
-                    "This site has used it to make predictions for %(number)s records.",
+                    "This site has used the model to make a prediction for %(number)s record.",
+                    "This site has used the model to make predictions for %(number)s records.",
                     self.predictions,
                 )
                 % {"number": number_format(self.predictions, force_grouping=True)}
@@ -231,10 +237,10 @@ class Result:
     def _taken(self) -> str:
         """Return a sentence with the number of people and programs that have downloaded the table."""
         if not self.downloaders:
-            return _("It has not been downloaded yet.")
+            return _("No one has downloaded the table yet.")
         return ngettext(
-            "%(number)d person or program has downloaded it.",
-            "%(number)d people and programs have downloaded it.",
+            "%(number)d person or program has downloaded the table.",
+            "%(number)d people and programs have downloaded the table.",
             self.downloaders,
         ) % {"number": self.downloaders}
 

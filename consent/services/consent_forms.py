@@ -155,8 +155,8 @@ def consent_form_propose(
         relied = [name for name in changed_facts(latest.facts, facts) if name in RELIED_ON]
         if relied:
             message = _(
-                "People consented to different facts (%(facts)s), so their consent cannot cover the new ones until "
-                "they answer. Choose to suspend it until then."
+                "People consented to different facts (%(facts)s), so their consent does not cover the new ones. "
+                "Choose to suspend their consent until they answer."
             )
             raise ValidationError({"renewal": message % {"facts": ", ".join(map(fact_label, relied))}})
     return _proposal_append(
@@ -359,7 +359,10 @@ def consent_form_check(
     missing = _names(code for code in study.languages if code not in texts)
     if missing:
         raise ValidationError(
-            {"texts": _("The study also promises a text in %(languages)s. Write it first.") % {"languages": missing}}
+            {
+                "texts": _("The study also promises a text in %(languages)s. Write that text first.")
+                % {"languages": missing}
+            }
         )
     described = study_with(study, facts)
     _facts_check(described, texts)

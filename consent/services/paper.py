@@ -333,7 +333,8 @@ class _Paper:
             yield from _declaration_problems(consent, answered)
             if consent.pseudonym not in holders:
                 message = _(
-                    "no one in this study has the pseudonym “%(name)s”. Check it, or import their records first."
+                    "no one in this study has the pseudonym “%(name)s”. Check the spelling, or import this person's "
+                    "records first."
                 )
                 fault = spelling_fault(consent.pseudonym)
                 yield Problem(consent.row, fault or message % {"name": consent.pseudonym})

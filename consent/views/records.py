@@ -233,8 +233,9 @@ def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
         "right_guesses_in_100_by_all_releases_so_far_at_most": so_far,
         "amount": None,
         "why_no_amount": _(
-            "How much of your limit was really used depends on your records. Anyone who made you show that number "
-            "would learn something about them, so no one can see it, and the number above is an upper limit."
+            "How much of your limit was really used depends on your records. If we showed you that number, someone "
+            "could force you to reveal it and learn something about your records. That is why no one can see it, and "
+            "why the number above is an upper limit."
         ),
     }
 

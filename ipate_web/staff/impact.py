@@ -103,8 +103,8 @@ def _levels(study: Study) -> Section:
     if policy is None:
         return Section(_("Levels and odds"), [_("No ε policy is in force, so people cannot decide yet.")])
     message = _(
-        "Maximum number of correct guesses out of 100, given everything that is ever released, for someone who knows "
-        "everything else and considers both answers equally likely beforehand. δ is %(delta)s."
+        "If both answers are equally likely beforehand, at most this many of 100 guesses can be right, even for "
+        "someone who knows everything that is ever released and everything else. δ is %(delta)s."
     )
     rows = [
         [
@@ -116,7 +116,9 @@ def _levels(study: Study) -> Section:
         for each in options(policy, study.delta)[:3]
     ]
     columns = [_("Level"), "ε", _("Whether a person took part"), _("Which of two records is theirs")]
-    shared = _("%(part)s of every cap has been granted so far.") % {"part": percent(committed_share(study))}
+    shared = _("So far, runs and counts have been granted %(part)s of every person's cap.") % {
+        "part": percent(committed_share(study))
+    }
     return Section(_("Levels and odds"), [message % {"delta": study.delta}, shared], columns, rows)
 
 

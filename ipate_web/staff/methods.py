@@ -453,7 +453,7 @@ class SgdFields(MethodFields):
     help = gettext_lazy(
         "A model learns step by step from the sum of holders' gradients with added noise. There is no vote: the "
         "student learns what the model predicts for the public points, or the model itself is published. Without a "
-        "public dataset, part of the run's share is first used to count people, and rows drawn from the counts "
+        "public dataset, the run first uses part of its share to count people, and rows drawn from the counts "
         "replace the public points."
     )
     title = gettext_lazy("How steps are taken")
@@ -469,8 +469,8 @@ class SgdFields(MethodFields):
     def _batch_help(self) -> str:
         few, many = (method.batch_size for method in self.implemented())
         message = _(
-            "A batch is released together, and withdrawals take effect from the next batch on. Leave empty for the "
-            "default: %(few)d, or %(many)d if holders are sampled."
+            "All releases of a batch are made together, and withdrawals take effect from the next batch on. Leave "
+            "empty for the default: %(few)d, or %(many)d if holders are sampled."
         )
         return message % {"few": few, "many": many}
 

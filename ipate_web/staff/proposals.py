@@ -125,8 +125,8 @@ class RunForm(StudyForm):
         for name, label in _DATASETS.items():
             self.fields[name].label = label
         self.fields["public_dataset"].help_text = gettext_lazy(
-            "If empty, gradient steps on a table with classes first use a tenth of the run's share to count people, "
-            "and rows drawn from the counts replace the public points."
+            "Without a public dataset, gradient steps on a table with classes first use a tenth of the run's share "
+            "to count people. Rows drawn from the counts then replace the public points."
         )
         self.fields["purpose"].widget.attrs["rows"] = 3
         if study.rehearsal:

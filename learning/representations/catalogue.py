@@ -32,7 +32,7 @@ from learning.representations.representation import Representation
 from learning.representations.words import WordEncoder
 
 _COMPONENTS = gettext_noop("maximum number of coordinates")
-_EXPONENT = gettext_noop("1 gives all directions the same spread, 0 leaves them unchanged")
+_EXPONENT = gettext_noop("how much to whiten: 1 gives all directions the same spread, 0 leaves them unchanged")
 _FLOOR = gettext_noop("smallest variance to keep, as a share of the largest")
 _COSINE = gettext_noop("compare directions instead of positions")
 _SEED = gettext_noop("random seed")
@@ -103,7 +103,7 @@ class Thresholds(Standardised):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The columns, standardised with the public points. For each number, also which of up to "
+                "The columns, standardised with the public points, and for each number, which of up to "
                 "%(thresholds)d public thresholds it exceeds."
             ),
             thresholds=self.thresholds,
@@ -140,8 +140,8 @@ class Evened(Representation):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The columns, clipped at quantiles of the public points. For each number, also which of up to "
-                "%(thresholds)d public thresholds it exceeds. All are whitened with the public points."
+                "The columns, clipped at quantiles of the public points, and for each number, which of up to "
+                "%(thresholds)d public thresholds it exceeds. All of these are whitened with the public points."
             ),
             thresholds=self.thresholds,
         )
@@ -378,9 +378,8 @@ class LearnedNetwork(Whitened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The inner layer of a small network that learned only from the public points, without labels, which "
-                "points are similar. Reduced to at most %(components)d whitened principal components of the public "
-                "points."
+                "The inner layer of a small network that has learned from the unlabelled public points which of them "
+                "are similar. Reduced to at most %(components)d whitened principal components of the public points."
             ),
             components=self.components,
         )
@@ -437,7 +436,7 @@ class StudentLayer(Whitened):
     name: ClassVar[str] = "student"
     label: ClassVar[str] = gettext_noop("Inner layer of the student")
     cosine: bool = parameter(True, _COSINE)
-    wavelets: bool = parameter(False, gettext_noop("in addition to the image's oriented wavelets"))
+    wavelets: bool = parameter(False, gettext_noop("use the image's oriented wavelets as well"))
     layers: tuple[Layer, ...] = field(default=(), repr=False)
 
     def sentence(self) -> Sentence:

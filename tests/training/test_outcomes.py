@@ -181,7 +181,7 @@ def test_the_site_and_the_file_say_the_same(run: Run) -> None:
 def test_holders_read_what_was_learned_and_which_records_are_theirs(run: Run) -> None:
     (result,) = results_of(run.study)
     assert result.worth and "150 test records" in result.quality
-    assert result.predicts.startswith(("For a new record, it estimates", "It answers"))
+    assert result.predicts.startswith(("For a new record, the model estimates", "The model answers"))
     holder = DataHolder.objects.get(study=run.study, pseudonym="p-0")
     private = records_load(run.private_dataset)
     (code,) = private["y"][private["holder"] == holder.pk].tolist()

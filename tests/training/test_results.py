@@ -75,13 +75,14 @@ def test_a_result_says_what_how_good_how_used_and_what_it_cost() -> None:
     commonest = max(each["points"] for each in evaluation["classes"]) / evaluation["points"]
     page = page_of(holder)
     assert "Who smokes To help people stop. Use of your records began on" in page and "Published on" in page
-    assert f"It says which of these fits a new record best: {', '.join(run.classes)}." in page
+    assert f"The model says which of these fits a new record best: {', '.join(run.classes)}." in page
     assert (
-        f"It is right in about {round(100 * evaluation['accuracy'])} of 100 cases, measured on 21 test records. "
+        f"The model is right in about {round(100 * evaluation['accuracy'])} of 100 cases, measured on 21 test records. "
         f"Always giving the most common answer would be right in {round(100 * commonest)} of 100."
     ) in page
     assert (
-        "The study has not put it into use (stage: candidate). It has not been downloaded or asked for predictions yet."
+        "The study has not put the model into use (stage: candidate). No one has downloaded the model or asked it "
+        "for predictions yet."
     ) in page
     after = usage_of(holder).right_guesses
     assert after > 50
@@ -116,9 +117,9 @@ def test_results_count_the_uses_of_a_model_and_say_that_it_was_withdrawn() -> No
         predictions_record(model=run.student, records=records, acting_user=user)
     model_stage_set(run=run, stage=StudentModel.Stage.PRODUCTION, acting_user=olga)
     page = page_of(holder)
-    assert "It has been in use since" in page
-    assert "2 people and programs have downloaded it or asked it for predictions." in page
-    assert "This site has used it to make predictions for 1,503 records." in page
+    assert "The model has been in use since" in page
+    assert "2 people and programs have downloaded the model or asked it for predictions." in page
+    assert "This site has used the model to make predictions for 1,503 records." in page
     assert "olga" not in page and "dan" not in page
     student_withdraw(run=run, version=1, reason="It misreads ages.", acting_user=olga)
     page = page_of(holder)

@@ -379,8 +379,8 @@ def suggested_method(kind: str, points: int) -> Suggestion:
     """
     if kind != "image":
         reason = gettext_noop(
-            "For tables, a linear model trained with gradient steps was the most accurate at every promise measured, "
-            "by a wide margin for rare outcomes."
+            "For tables, a linear model trained with gradient steps was the most accurate in our measurements for "
+            "every promise, by a wide margin for rare outcomes."
         )
         return Suggestion("sgd", "shares", Sentence(reason))
     if 0 < points < FEW_POINTS:

@@ -370,7 +370,7 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
     notes = [
         Sentence(
             gettext_noop(
-                "Each of the %(cells)d cells is released with noise: in a cell of average size, the number of people "
+                "Each of the %(cells)d cells is released with noise. In a cell of average size, the released number "
                 "is within %(error)d of the true number in 95 of 100 cases."
             ),
             cells=plan.cells,

@@ -365,9 +365,9 @@ def _notes(count: int, sigma: float, people: float) -> tuple[Sentence, ...]:
     return (
         Sentence(
             gettext_noop(
-                "%(steps)d steps over all holders. Each step releases every number with noise of ±%(noise)d times "
-                "one person's largest contribution. All people together change the number by at most %(people)d "
-                "times this contribution."
+                "%(steps)d steps over all holders. A step releases many numbers, each with noise of ±%(noise)d times "
+                "one person's largest contribution. All people together change a number by at most %(people)d times "
+                "this contribution."
             ),
             steps=count,
             noise=round(sigma),

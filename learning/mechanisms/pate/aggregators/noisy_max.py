@@ -145,8 +145,8 @@ class NoisyCounts(GNMax):
     name: ClassVar[str] = "noisy_counts"
     label: ClassVar[str] = gettext_noop("Noisy counts")
     help: ClassVar[str] = gettext_noop(
-        "Releases noisy votes for every class, at the cost of one GNMax label. Many queries with a lot of noise work "
-        "well for a student that learns from all counts together."
+        "Releases the noisy count of every class, at the cost of one GNMax label. If the student learns from all "
+        "counts together, many queries with a lot of noise work well."
     )
     releases_counts: ClassVar[bool] = True
 
