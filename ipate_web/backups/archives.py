@@ -8,7 +8,7 @@ import hashlib
 import os
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO, BinaryIO
@@ -48,13 +48,17 @@ def _piped(work: Callable[[IO[bytes]], None], *, reads: bool) -> Iterator[IO[byt
     here_fails = False
 
     def run() -> None:
-        with os.fdopen(source, "rb") if reads else os.fdopen(sink, "wb") as end:
-            try:
-                work(end)
-                end.flush()
-            except BaseException as error:
-                if not here_fails:
-                    failed.append(error)
+        end = os.fdopen(source, "rb") if reads else os.fdopen(sink, "wb")
+        try:
+            work(end)
+            end.flush()
+        except BaseException as error:
+            if not here_fails:
+                failed.append(error)
+        finally:
+            # Only now, because the other thread fails, too, as soon as the pipe is closed.
+            with suppress(BrokenPipeError):
+                end.close()
 
     thread = Thread(target=run, daemon=True)
     thread.start()
