@@ -1,4 +1,4 @@
-"""Bulk inserts, which validate rows column by column and use the database's fastest way to write."""
+"""Bulk inserts that validate rows column by column and use the database's fastest way to write."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial

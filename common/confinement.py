@@ -194,7 +194,7 @@ def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
 
 
 def protections() -> dict[str, bool]:
-    """Return which protections work on this machine.
+    """Return whether each protection works on this machine.
 
     They cut a confined process off from the ``network``, and from other programs' ``files``.
     """

@@ -61,7 +61,7 @@ _USE = "signatures for others"
 
 
 def signed(content: dict[str, Any]) -> str:
-    """Return the content as a JSON Web Signature (RFC 7515, 8037), which names its key in `public_keys`."""
+    """Return the content as a JSON Web Signature (RFC 7515, 8037) that identifies its key in `public_keys`."""
     key = _private_key(keys_of(Purpose.SIGNING)[0])
     return jwt.encode(content, key, algorithm=ALGORITHM, headers={"kid": _public_key(key)["kid"]})
 

@@ -1,4 +1,4 @@
-"""Requests to URLs that users enter, which go only to public hosts, over TLS, and do not follow redirects.
+"""Requests to URLs that users enter: only to public hosts, over TLS, without following redirects.
 
 The host's name is resolved once, all its addresses are checked, and the connection goes to a checked address, so a DNS
 answer that changes between the check and the connection has no effect. The certificate is checked against the name.

@@ -65,7 +65,7 @@ class CommitteeState:
         policy: the ε policy in force.
         form: the consent form in force.
         is_open: whether people can decide.
-        missing: what the study still lacks before people can decide.
+        missing: requirements that must still be met before people can decide.
         waiting: proposals that are waiting for approvals, the most urgent first.
         deadlines: upcoming days, the next first.
         conditions: conditional approvals of the policy and the form in force.

@@ -326,7 +326,7 @@ class VisibleChain:
 def chain_report(
     model: type[Chained], study_id: int, find: Callable[[], Iterable[str]], *, sees_people: bool
 ) -> VisibleChain:
-    """Return what a reader may see of a study's chain and of the faults that ``find()`` yields.
+    """Return the facts about a study's chain, and about the faults from ``find()``, that a reader may see.
 
     Faults name rows by sequence number, which reveals the length of a chain. Deciders therefore learn only that there
     is a fault.

@@ -20,7 +20,7 @@ from common.repeats import handled_once
 
 
 class Repeat(Enum):
-    """How a URL responds to a request that was sent before."""
+    """Response of a URL to a request that was sent before."""
 
     KEY = auto()
     """The first response. Forms are recognised by their page, API calls by the header ``Idempotency-Key``."""

@@ -230,7 +230,7 @@ def measure_words(evaluation: Mapping[str, Any]) -> str:
 
 @register.filter
 def target_words(target: Mapping[str, Any]) -> str:
-    """Return a description of what a model with this target predicts for a record."""
+    """Return a description of the predictions of a model with this target."""
     unit = target.get("unit", "")
     match target["kind"]:
         case "numbers":

@@ -286,8 +286,8 @@ else:
 HEARTBEAT_TIMEOUT = env.read("IPATE_HEARTBEAT_TIMEOUT", env.POSITIVE, default=30.0)
 #: Interval at which the sweep looks for dead work, in seconds.
 SWEEP_INTERVAL = env.read("IPATE_SWEEP_INTERVAL", env.POSITIVE, default=10.0)
-#: Seconds between a site's requests for news from its hub; seconds for which a worker keeps asking during a run before
-#: it does other work; and seconds without contact with a site after which a question ends.
+#: Seconds between a site's requests to its hub for new messages; seconds for which a worker keeps asking during a run
+#: before it does other work; and seconds without contact with a site after which a question ends.
 SITES_INTERVAL = env.read("IPATE_SITES_INTERVAL", env.POSITIVE, default=60.0)
 SITES_WAIT = env.read("IPATE_SITES_WAIT", env.POSITIVE, default=10.0)
 SITES_PATIENCE = env.read("IPATE_SITES_PATIENCE", env.POSITIVE, default=900.0)

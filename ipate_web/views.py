@@ -124,7 +124,7 @@ def _page(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_safe
 def privacy(request: HttpRequest) -> HttpResponse:
-    """Show what the site stores about its visitors; open to everyone."""
+    """Show the privacy notice on data about the site's visitors; open to everyone."""
     return _page(request, "privacy")
 
 

@@ -109,7 +109,7 @@ def _reasons(kind: str) -> list[str]:
 
 
 def _news(study: Study) -> list[str]:
-    """Return sentences for a letter about news: the reason, the results (newest first), and what else is linked."""
+    """Return sentences for a letter about news: the reason, the results (newest first), and a note on the link."""
     return [
         _(
             "This letter is about what the study has learned. It goes to everyone who has decided and has "
@@ -158,7 +158,7 @@ def deadline(answer_by: date | None) -> list[str]:
 
 
 def _deadline(kind: str, answer_by: date | None) -> list[str]:
-    """Return the deadline for an answer and, in a first letter, what happens to the records until then."""
+    """Return sentences with the deadline for an answer and, in a first letter, on the use of records until then."""
     sentence = deadline(answer_by)
     return (
         [" ".join([*sentence, _("Until you answer, your records will not be used.")])]
@@ -206,7 +206,7 @@ def document_context(study: Study, name: str) -> dict[str, Any]:
 
 
 def _changes(study: Study, kind: str) -> list[TreePart]:
-    """Return what the levels meant when people agreed and what they mean now, for a letter about new information."""
+    """Return the meaning of the levels when people agreed and now, for a letter about new information."""
     changes = level_changes(study) if kind == Letter.Kind.NEW_FORM else []
     return html_tree(component_render("level_changes_of_letter", level_changes=changes)) if changes else []
 

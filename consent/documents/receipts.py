@@ -149,7 +149,7 @@ def receipt_sentence(event: ConsentEvent) -> str:
 
 
 def _records_fate(event: ConsentEvent) -> str:
-    """Return what happens to the stored records after a withdrawal, as recorded with it."""
+    """Return a sentence on the treatment of the stored records after a withdrawal, as recorded with it."""
     kinds = (Disposal.Kind.ASKED, Disposal.Kind.KEPT)
     rows = Disposal.objects.filter(holder=event.holder_id, kind__in=kinds, recorded_at__gte=event.recorded_at)
     first = rows.order_by("sequence").first()
@@ -210,7 +210,7 @@ def _decision_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _meaning(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Return what a decision means for the person."""
+    """Return the consequences of a decision for the person, as terms and values."""
     facts = []
     if event.grants and (ends := last_day(event)) is not None:
         facts.append((_("Valid until"), date_format(ends, "DATE_FORMAT")))

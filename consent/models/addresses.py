@@ -20,7 +20,7 @@ def new_key() -> str:
 
 
 class HolderAddress(Recorded):
-    """How to reach a holder without an account: by email to an address that they gave, by letter, or not at all.
+    """Means of reaching a holder without an account: email to an address that they gave, letters, or none.
 
     Changes are logged without the address, and after an address is deleted, no digest of it remains. Each address has
     its own ``key``; the link for confirming and deleting the address contains the signed key.

@@ -20,7 +20,7 @@ class Renewal(models.TextChoices):
 
 
 class Validity(models.Model):
-    """Abstract model of how long a consent to a version of the form is valid: some months, until a day, or forever."""
+    """Abstract model of the validity of a consent to a version of the form: some months, until a day, or unlimited."""
 
     valid_months = models.PositiveSmallIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(600)]

@@ -262,7 +262,7 @@ class HolderStatus:
         return [reason, _("Read it and decide again."), *self._promised()]
 
     def _promised(self) -> list[str]:
-        """Return the promise to the holder, and what their level means now if that differs."""
+        """Return sentences on the promise to the holder and, if it differs, on the current meaning of their level."""
         last = self.promise
         if last is None or last.agreed == last.epsilon == last.offered:
             return []

@@ -32,7 +32,7 @@ class Use:
         purpose: purpose of the run, in the study's words; may be empty.
         state: progress of the run, in a sentence.
         since: when the run began to use the holder's data.
-        cost: the most that the run can have cost the holder.
+        cost: upper bounds on the run's cost to the holder.
     """
 
     key: str
@@ -48,11 +48,11 @@ class Usage:
 
     Attributes:
         uses: newest first.
-        mu_squared: the most that all releases so far can have cost the holder, in the μ² of Gaussian differential
-            privacy. This bound is public; the actual cost is secret, even from the holder.
+        mu_squared: upper bound on the cost of all releases so far to the holder, in the μ² of Gaussian differential
+            privacy. The bound is public; the actual cost is secret, even from the holder.
         records: function that returns the holder's own records by dataset.
-        is_full: whether the site's ceiling leaves nothing for this study, given the most that the person's other
-            studies can have charged. It depends only on links to accounts and on public numbers.
+        is_full: whether the site's ceiling leaves nothing for this study, given the largest possible charges of the
+            person's other studies. This depends only on links to accounts and on public numbers.
     """
 
     uses: list[Use] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Result:
         title: title of the run.
         purpose: purpose of the run, in the study's words; may be empty.
         classes: the classes that the model distinguishes.
-        outcome: what the model learned: "classes", "numbers", "times" or "labels".
+        outcome: kind of outcome that the model learned: "classes", "numbers", "times" or "labels".
         published_at: when a model of the run, or its table, was first published.
         cells: number of counts in a table; 0 for anything else.
         rows: number of synthetic rows; 0 for anything else.
@@ -125,7 +125,7 @@ class Result:
 
     @property
     def predicts(self) -> str:
-        """Return a sentence that says what the model predicts for a record, or what the table contains."""
+        """Return a sentence that describes the model's predictions or the table's content."""
         if self.cells:
             return _("The table contains %(number)s counts of people, with random noise added to each.") % {
                 "number": number_format(self.cells, force_grouping=True)
@@ -293,7 +293,7 @@ class Entry:
 
     @property
     def cost(self) -> Cost | None:
-        """Return the most that the run cost the holder; None if it did not use their records."""
+        """Return upper bounds on the run's cost to the holder; None if it did not use their records."""
         return self.use.cost if self.use else None
 
 

@@ -85,7 +85,7 @@ def _states(rows: QuerySet[Any]) -> Iterator[tuple[Any, State]]:
 
 
 def _states_of(model: type[Recorded], keys: Collection[Any]) -> dict[Any, State]:
-    """Yield what :func:`_states` yields, for the rows of a model with these keys."""
+    """Return the states of the rows of a model with these keys, as yielded by :func:`_states`."""
     keys = list(keys)
     states: dict[Any, State] = {}
     for start in range(0, len(keys), _AT_ONCE):

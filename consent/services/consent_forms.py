@@ -61,7 +61,7 @@ _TURNING = frozenset(
 
 @dataclass(frozen=True)
 class Valid:
-    """How long a consent to a version is valid: some months, until the end of a day, or without limit."""
+    """Validity of a consent to a version: some months, until the end of a day, or unlimited."""
 
     months: int | None = None
     until: date | None = None

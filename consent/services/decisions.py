@@ -320,7 +320,7 @@ def _append(holder: DataHolder, kind: str, answered_by: Answerer, decision: Deci
     return event
 
 
-# --- Unconfirmed answers and checks------------------------------------------------------------------------------------
+# --- Unconfirmed answers and checks -----------------------------------------------------------------------------------
 
 
 #: How long an answer is kept.

@@ -260,7 +260,7 @@ def contact_of(study: Study) -> str:
 
 @register.filter
 def together_of(study: Study) -> str:
-    """Return the partners that a study learns with, and what it shares with them; empty if it learns on its own."""
+    """Return the partners that a study learns with, and the data shared with them; empty if it learns on its own."""
     return together(study.alliance)
 
 

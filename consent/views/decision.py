@@ -359,7 +359,7 @@ def option_in_force(event: ConsentEvent) -> Option:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Explain what a withdrawal does, and carry it out."""
+    """Explain the effects of a withdrawal, and carry it out."""
     current = selectors.consent_current(holder)
     if current is not None and current.grants:
         if request.method != "POST":
@@ -376,7 +376,7 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Explain what remains after an erasure, and request the erasure for someone who does not take part.
+    """Explain which data remain after an erasure, and request the erasure for someone who does not take part.
 
     People whose records are already erased, or about to be, are redirected to the page with their choice, which shows
     the erasure.

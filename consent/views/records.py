@@ -123,7 +123,7 @@ def receipt_as_json(request: HttpRequest, events: list[ConsentEvent]) -> HttpRes
 @require_safe
 @holder_page
 def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Show the runs that used the holder's data, their publications, and the most that each run can have cost them."""
+    """Show the runs that used the holder's data, their publications, and upper bounds on the cost of each run."""
     usage, status = usage_of(holder), holder_status(holder)
     option = option_in_force(status.current) if status.current is not None and status.grants else None
     context = {

@@ -4,7 +4,8 @@ The study's own fields are in the site's first language; ``Study.translations`` 
 in the reader's language is shown in the first language and marked as such.
 
 Pages show the facts of the version in force, which are in the study's row. Each version keeps its own copy for
-receipts, so what someone consented to never changes. GDPR Articles 13 and 14 define which facts a study has to state.
+receipts, so the facts to which someone consented never change. GDPR Articles 13 and 14 define which facts a study has
+to state.
 """
 
 import re
@@ -215,7 +216,7 @@ def _words(study: Study, name: str, language: str | None) -> str:
 
 
 def together(alliance: Mapping[str, Any]) -> str:
-    """Return the partners that a study learns with, and what it shares with them; empty if it learns on its own."""
+    """Return the partners that a study learns with, and the data shared with them; empty if it learns on its own."""
     if not alliance:
         return ""
     text = _(

@@ -354,5 +354,5 @@ def idle_staff_signed_out(get_response: Callable[[HttpRequest], HttpResponse]) -
 
 
 def _is_polled(request: HttpRequest) -> bool:
-    """Return whether the request was made by an open page that polls for news, not by a person."""
+    """Return whether the request was made by an open page that polls for updates, not by a person."""
     return request.method == "GET" and "HX-Request" in request.headers

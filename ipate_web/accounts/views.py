@@ -299,7 +299,7 @@ def api_token_revoke(request: HttpRequest, key: str) -> HttpResponse:
 
 @dataclass(frozen=True)
 class PartShown:
-    """Part of the site on the administrators' page: its last known state, and what to do if it is not ok."""
+    """Part of the site on the administrators' page: its last known state, and advice if it is not ok."""
 
     name: str | Promise
     is_well: bool
@@ -353,7 +353,7 @@ def _details() -> dict[str, str]:
 @require_safe
 @administrator_page
 def health(request: HttpRequest) -> HttpResponse:
-    """Show administrators the state of every part of the site, and what to do about problems."""
+    """Show administrators the state of every part of the site, and advice on problems."""
     details = _details()
     needed = {name: (check(), _NAMES[name][1]) for name, (check, _fault) in NEEDED.items()}
     watched = {name: (part.state() == "ok", part.alarm) for name, part in WATCHED.items()}

@@ -129,7 +129,7 @@ def register(request: HttpRequest, alliance: Alliance) -> HttpResponse:
 @_of_alliance("POST")
 @_signed
 def exchange(request: HttpRequest, site: AllianceSite) -> HttpResponse:
-    """Store the site's message, and respond with the hub's news for the site."""
+    """Store the site's message, and respond with the hub's message for the site."""
     return JsonResponse(exchange_answer(site, json_of(request.body)))
 
 

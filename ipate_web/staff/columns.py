@@ -309,7 +309,7 @@ class Columns:
 
     @property
     def uses(self) -> list[tuple[str, Any]]:
-        """Return each column's name and what it is used as, in words."""
+        """Return each column's name and use, in words."""
         words = dict(ColumnForm.base_fields["use"].choices)  # type: ignore[attr-defined]
         return [(each["name"], words.get(each["use"], each["use"])) for each in self.initial]
 

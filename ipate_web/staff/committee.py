@@ -95,7 +95,7 @@ def remark_form(request: SignedInRequest) -> RemarkForm:
 
 
 def remark_make(request: SignedInRequest, proposal: EpsilonPolicy | ConsentFormProposal, form: RemarkForm) -> bool:
-    """Record the submitted remark, or show why it was refused."""
+    """Record the submitted remark, or show the reason for its refusal."""
     if not form.is_valid():
         return False
     rejects = "reject" in request.POST
@@ -133,7 +133,7 @@ def committee(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _done(request: SignedInRequest, study: Study, pressed: str, form: Any) -> bool:
-    """Carry out the request, or show why it was refused in the form."""
+    """Carry out the request, or show the error in the form."""
     acts: dict[str, Callable[[], object]] = {
         "harm": lambda: services.harm_write(study=study, acting_user=request.user, texts=form.texts),
         "quorum_set": lambda: services.quorum_set(

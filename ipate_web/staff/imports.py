@@ -357,7 +357,7 @@ class SchemaForms:
                 form.facts = facts.get(form.initial.get("name", ""), {})
 
     def document(self, *, sound: bool = True) -> dict[str, Any] | None:
-        """Return the declared schema, or None if it is invalid; the forms then show why.
+        """Return the declared schema, or None if it is invalid; the forms then show the errors.
 
         Args:
             sound: Whether to check the schema as a whole in addition to each form.

@@ -1,4 +1,4 @@
-"""Paper letters: which letters are due, what they look like, and their pages as PDF."""
+"""Paper letters: letters that are due, their letterhead, and their pages as PDF."""
 
 import io
 import unicodedata
@@ -215,7 +215,7 @@ def _papers(study: Study) -> FormsOnPaper | None:
 
 @study_form("consent.invite_holders")
 def letters(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show which letters are due and how each person is contacted, and print letters, whose codes are shown once."""
+    """Show the letters that are due and how each person is contacted. Print letters; their codes are shown once."""
     if request.method == "POST":
         kind = request.POST.get("kind", "")
         if kind not in Letter.Kind.values:

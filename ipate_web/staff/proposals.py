@@ -248,7 +248,7 @@ def _level_field(level: Level, name: str) -> str:
 
 
 def _suggested(study: Study) -> str:
-    """Return a sentence that says which method the form suggests, and why."""
+    """Return a sentence with the method that the form suggests, and the reason."""
     suggested = suggestion_for(study)
     method = capfirst(str(Run.Method(suggested.method).label))
     message = gettext_lazy("Suggested for this study: %(method)s. %(reason)s")
@@ -465,7 +465,7 @@ def run_approval_undo(request: SignedInRequest, study: Study, pk: str) -> HttpRe
 
 @study_form("training.cancel_run")
 def run_cancel(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Explain what remains after a run is cancelled, and cancel it."""
+    """Explain the effects of cancelling a run, and cancel it."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if run.has_ended:
         messages.info(request, _("This run has already ended."))

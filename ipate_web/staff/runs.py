@@ -282,7 +282,7 @@ def run_result_withdraw(request: SignedInRequest, study: Study, pk: str) -> Http
 @login_required
 @require_safe
 def queue(request: SignedInRequest) -> HttpResponse:
-    """Show which runs are in progress or waiting, and which workers there are."""
+    """Show the runs that are in progress or waiting, and the workers."""
     return _rendered(request, "staff/queue/queue.html")
 
 

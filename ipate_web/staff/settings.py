@@ -241,7 +241,7 @@ def _free_slug(title: str) -> str:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def study_new(request: SignedInRequest) -> HttpResponse:
-    """Create a study, whose creator becomes its operator and, in a rehearsal study, also its data steward."""
+    """Create a study. Its creator becomes operator and, in a rehearsal study, also data steward."""
     if not request.user.has_perm("consent.add_study"):
         raise PermissionDenied
     form = NewStudyForm(request.POST or None)

@@ -161,7 +161,7 @@ def study_budget_file(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _usable(study: Study, can: Collection[str]) -> dict[str, Any]:
-    """Return what researchers can use: promises, published models, and the newest comparable runs."""
+    """Return the context for researchers: promises, published models, and the newest comparable runs."""
     policy = selectors.policy_in_force(study)
     finished = study.runs.filter(status=Run.Status.FINISHED).order_by("-ended_at")
     models = registered_models(StudentModel.objects.filter(run__study=study)).select_related("run__study")

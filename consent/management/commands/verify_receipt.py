@@ -1,4 +1,4 @@
-"""Print what was recorded about the decision with this receipt number.
+"""Print the record of the decision with this receipt number.
 
 Compare it with the receipt that the holder shows. The exit status is 1 if there is no such decision, or if the record
 was changed after it was written.

@@ -159,7 +159,7 @@ class Command(BaseCommand):
         self.stdout.write("\n")
 
     def _print_logins(self, port: int, study: Study, logins: list[Login]) -> None:
-        """Print where the site is, who can sign in, and what is happening there."""
+        """Print the site's URL, the accounts for signing in, and the current activity."""
         self.stdout.write(
             f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}).\n"
             f"Sign in with the password {logins[0].password} as\n"

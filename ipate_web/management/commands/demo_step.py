@@ -46,7 +46,7 @@ Step = Callable[..., dict[str, Any]]
 
 
 def hub_create(data: str, splits: Splits, names: list[str], address: str) -> dict[str, Any]:
-    """At the hub: create a study without people, its public points, and the alliance."""
+    """Create a study without people at the hub, its public points, and the alliance."""
     users, logins = people()
     study = study_begin(STUDIES[data], SLUG, users, "Example University, the hub")
     members_add(study, users)
@@ -77,7 +77,7 @@ def hub_create(data: str, splits: Splits, names: list[str], address: str) -> dic
 def site_register(
     data: str, splits: Splits, place: int, of: int, name: str, invitation: str, certificate: str
 ) -> dict[str, Any]:
-    """At a site: create a study with its part of the records, and register it at the hub."""
+    """Create a study with a site's part of the records, and register it at the hub."""
     users, logins = people()
     study = study_begin(STUDIES[data], SLUG, users, name)
     members_add(study, users)
@@ -96,13 +96,13 @@ def site_register(
 
 
 def hub_sign() -> dict[str, Any]:
-    """At the hub: sign the alliance."""
+    """Sign the alliance at the hub."""
     services.alliance_sign(alliance=_alliance(), acting_user=_user("operator"))
     return {}
 
 
 def site_join(data: str) -> dict[str, Any]:
-    """At a site: describe the alliance in the form, publish it, record people's consents, count them, and join."""
+    """Describe the alliance in a site's form and publish it, record and count people's consents, and join."""
     alliance = _alliance()
     exchange(alliance)
     services.alliance_add_to_form(alliance=alliance, acting_user=_user("operator"))
@@ -117,7 +117,7 @@ def site_join(data: str) -> dict[str, Any]:
 
 
 def hub_run(mode: str, share: float) -> dict[str, Any]:
-    """At the hub: propose a run, unless the last run is still in progress, and approve it."""
+    """Propose a run at the hub, unless the last run is still in progress, and approve it."""
     alliance = _alliance()
     run = Run.objects.filter(alliance=alliance, joint__isnull=False).order_by("created_at").last()
     if run is None or run.status in Run.ENDED:
@@ -145,7 +145,7 @@ def _run_propose(alliance: Alliance, mode: str) -> Run:
 
 
 def site_run(number: str, share: float) -> dict[str, Any]:
-    """At a site: accept the run, unless already done, and approve it."""
+    """Accept the run at a site, unless already done, and approve it."""
     alliance = _alliance()
     if taken := JointRun.objects.filter(run__alliance=alliance, content__contains=number).first():
         run = taken.run
