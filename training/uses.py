@@ -275,6 +275,7 @@ def _last(released: list[Release], kind: str, **content: Any) -> datetime | None
 def _quality(model: StudentModel) -> dict[str, Any]:
     """Return how often the model is right on test records, and how often the most frequent answer would be right.
 
+    If its answers are balanced, both are also returned for equally frequent answers.
     For outcomes other than classes, return the measure that decides publication.
     """
     evaluation = model.card.get("evaluation")
@@ -284,8 +285,12 @@ def _quality(model: StudentModel) -> dict[str, Any]:
         return {}
     points = evaluation["points"]
     commonest = published_accuracy(max(each["points"] for each in evaluation["classes"]), points)
-    return {
+    found = {
         "right": round(100 * evaluation["accuracy"]),
         "points": points,
         "commonest": round(100 * commonest) if commonest is not None else None,
     }
+    if "balance" in model.card and evaluation["balanced_accuracy"] is not None:
+        tested = sum(each["points"] > 0 for each in evaluation["classes"])
+        found |= {"balanced": round(100 * evaluation["balanced_accuracy"]), "chance": round(100 / tested)}
+    return found

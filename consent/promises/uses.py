@@ -93,6 +93,8 @@ class Result:
         right: right answers in 100 on the test records; None if it was not tested.
         points: number of test records.
         commonest: right answers in 100 from always giving the most common answer.
+        balanced: right answers in 100 if all answers were equally common; None if answers are not balanced.
+        chance: the same for a model that always gives one answer.
         worth: quality for outcomes other than classes: R² for numbers, concordance for times, mean area under the curve
             for labels.
         stage: intended use of the model, in words.
@@ -115,6 +117,8 @@ class Result:
     right: int | None = None
     points: int = 0
     commonest: int | None = None
+    balanced: int | None = None
+    chance: int | None = None
     worth: float | None = None
     stage: str = ""
     in_use_since: datetime | None = None
@@ -170,13 +174,20 @@ class Result:
             return _("No one has tested how often the model is right.")
         points = number_format(self.points, force_grouping=True)
         values = {"right": self.right, "commonest": self.commonest, "points": points}
-        return (
+        text = (
             _(
                 "The model is right in about %(right)d of 100 cases, measured on %(points)s test records. Always "
                 "giving the most common answer would be right in %(commonest)d of 100."
             )
             % values
         )
+        if self.balanced is None:
+            return text
+        balanced = _(
+            "The model was made to find rare answers more often. If all answers were equally common, it would be right "
+            "in about %(balanced)d of 100 cases, and always giving the same answer in %(chance)d."
+        ) % {"balanced": self.balanced, "chance": self.chance}
+        return f"{text} {balanced}"
 
     @property
     def _worth(self) -> str:

@@ -6,6 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
+from django.utils.translation import override
 from rest_framework.test import APIClient
 from scipy.special import log_softmax
 
@@ -30,6 +31,7 @@ from training.services.datasets import dataset_import
 from training.services.downloads import version_load
 from training.services.publication import publication_doubts
 from training.services.students import student_predict
+from training.uses import results
 from training.verification import release_faults
 
 NAMES = ["a", "b", "c"]
@@ -177,6 +179,12 @@ def test_balanced_answers_find_rare_classes_and_leave_probabilities_unchanged(se
     cost = f"{round(100 * evaluation['accuracy'])} % of the answers are right, compared with"
     for words in ("Its answers are balanced", cost, "the class whose probability is largest compared with its share"):
         assert words in shown
+    ordinary, balanced = (each.quality for each in reversed(results(study)))
+    right, equally = (round(100 * evaluation[name]) for name in ("accuracy", "balanced_accuracy"))
+    assert f"The model is right in about {right} of 100 cases" in balanced and "equally common" not in ordinary
+    assert f"right in about {equally} of 100 cases, and always giving the same answer in 33." in balanced
+    with override("de"):
+        assert f"in etwa {equally} von 100 Fällen richtig. Wer immer dieselbe Antwort gibt" in results(study)[0].quality
     assert any("Answers are balanced" in str(Sentence.from_json(note)) for note in run.plan["notes"])
     forecast = card["forecasts"][0]
     assert forecast["came"] == before["accuracy"], "forecasts are about the most likely class"
