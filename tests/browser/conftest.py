@@ -62,6 +62,7 @@ class Site:
         self.address = address
         self.javascript = javascript
         self.complaints: list[str] = []
+        self.opened: list[str] = []  # paths that were opened without a click
         page.set_default_timeout(TIMEOUT)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("console", self._on_console)
@@ -72,6 +73,7 @@ class Site:
             self.complaints.append(message.text)
 
     def open(self, path: str) -> None:
+        self.opened.append(path)
         self.page.goto(self.address + path)
 
     def sign_in(self, name: str) -> None:

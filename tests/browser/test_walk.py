@@ -52,6 +52,7 @@ class Installation:
     def __post_init__(self) -> None:
         self.people: dict[str, Site] = {}
         self.clicks: list[str] = []
+        self.links: set[str] = set()  # paths in mails and letters
 
     def come(self, name: str, path: str) -> Site:
         """Open a person's new browser at an address that was typed or is in a mail or letter."""
@@ -90,7 +91,12 @@ class Installation:
             ]
 
         wait_until(lambda: bool(links()), self.folder / "worker.log", pause=0.2)
+        self.links.add(links()[-1])
         return links()[-1]
+
+    def typed(self) -> list[str]:
+        """Return the paths that were opened without a click and without a link."""
+        return [path for site in self.people.values() for path in site.opened if path not in self.links]
 
     def file(self, name: str, rows: list[list[Any]]) -> Path:
         path = self.folder / name
@@ -238,6 +244,7 @@ def people_decide(installation: Installation) -> None:
     link = re.search(r"https?://[^/]+(/\S+)", letter)
     pseudonym = re.search(r"P-\d+", letter)
     assert link and pseudonym
+    installation.links.add(link[1])
     holder = installation.come("holder", link[1])
     holder.page.get_by_label("High protection").check()
     holder.press("Continue", "Yes, this is my decision")
@@ -276,7 +283,9 @@ def run_make(installation: Installation, title: str) -> Site:
     return olga
 
 
-def test_from_an_empty_installation_to_a_model(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_an_empty_installation_to_a_model(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+) -> None:
     monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", factories.PASSWORD)
     call_command("createsuperuser", interactive=False, username="ada", email="ada@example.org", verbosity=0)
     study_make(installation)
@@ -286,7 +295,11 @@ def test_from_an_empty_installation_to_a_model(installation: Installation, monke
     people_decide(installation)
     site = run_make(installation, "First vote")
     site.page.locator("#state").get_by_text("finished").wait_for()
-    assert len(installation.clicks) <= MOST_CLICKS, installation.clicks
+    clicks, typed = installation.clicks, installation.typed()
+    record_property("clicks", len(clicks))
+    record_property("typed addresses", len(typed))
+    assert len(clicks) <= MOST_CLICKS, clicks
+    assert typed == ["/sign-in/"], "only the site's own address"
     model = LocalModel.load(site.saved("Download as ONNX")[1])
     predicted = model.predictions([{"age": 20, "smoker": "no"}, {"age": 80, "smoker": "no"}])
     assert set(predicted.labels) <= {"ill", "well"}
