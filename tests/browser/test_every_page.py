@@ -78,8 +78,8 @@ class Tour:
         self.seen.add(resolve(urlsplit(self.site.page.url).path).view_name)
 
     def submit(self, *, look: bool = True) -> None:
-        """Press the first button of the main content, and check the next page."""
-        self.site.page.locator("main form .button").first.click()
+        """Press the first visible button of the main content, and check the next page."""
+        self.site.page.locator("main form .button:visible").first.click()
         if look:
             self.look()
 
