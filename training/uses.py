@@ -36,14 +36,14 @@ def _state(run: Run) -> str:
     if run.status == Run.Status.FINISHED:
         if method_of(run).outcome == MethodOutcome.TABLE:
             if run.method == Run.Method.SYNTHESIS:
-                return _("It has finished and published a table of made-up people, based on noisy counts.")
-            return _("It has finished and published a table of noisy counts.")
+                return _("The run has finished and published a table of made-up people, based on noisy counts.")
+            return _("The run has finished and published a table of noisy counts.")
         if without_model(run):
-            return _("It has finished without publishing a model.")
-        return _("It has finished, and a model has learned from the releases.")
+            return _("The run has finished without publishing a model.")
+        return _("The run has finished, and a model has learned from its releases.")
     if run.ended_at:
-        return _("It ended early. Results released before then stay released.")
-    return _("It is in progress.")
+        return _("The run ended early. Results released before then stay released.")
+    return _("The run is in progress.")
 
 
 def _records(holder: DataHolder) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class Result:
                 "number": number_format(self.cells, force_grouping=True)
             }
         if self.rows:
-            return _("It is a table of %(number)s made-up people, based on counts with random noise.") % {
+            return _("The table contains %(number)s made-up people, based on counts with random noise.") % {
                 "number": number_format(self.rows, force_grouping=True)
             }
         match self.outcome:

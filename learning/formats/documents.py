@@ -105,7 +105,7 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
     if isinstance(inner, DataError):
         return DataError(inner.problem, inner.remedy, column=inner.column or column)
     if isinstance(inner, ValueError):
-        return DataError(_("The target cannot be learned as declared."), str(inner))
+        return DataError(_("The schema does not declare correctly what to learn."), str(inner))
     path = ".".join(_path(place[2:] if column is not None else place)) or "–"
     match details["type"]:
         case "missing":

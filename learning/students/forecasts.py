@@ -36,9 +36,9 @@ _LEAST_NOISE = 1.0
 """Smallest noise in counts of people; with less noise, results are as without noise."""
 
 _SIMULATED = gettext_noop(
-    "A simulated vote in which public points stand in for records. Each has the class of the nearest of %(points)d "
-    "labelled points of the test dataset. The result is the share of public points for which all noisy counts "
-    "together give the correct class."
+    "A simulated vote in which public points stand in for records. Each point is given the class of the nearest of "
+    "%(points)d labelled points of the test dataset. The result is the share of public points for which all noisy "
+    "counts together give the correct class."
 )
 
 _FEW, _MANY, _RECORDS = 10, 60, 600

@@ -92,7 +92,7 @@ def test_a_backup_discarded_by_an_earlier_restore_is_named(tmp_path: Path) -> No
     restore(before)
     settle(study, "--share", "0.3")
     restore(given_up)
-    with pytest.raises(CommandError, match="Either the journal was lost or is older, or"):
+    with pytest.raises(CommandError, match="Or an earlier restore went back to a time"):
         settle(study)
     settle(study, "--decisions-entered")
     assert list(study_faults(study)) == [] and share_free(study) < 1e-6 < spent

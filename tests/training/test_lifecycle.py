@@ -332,7 +332,7 @@ def test_a_run_with_too_few_labels_finishes_without_a_model_and_forgets(fields, 
     assert list(release_faults(run)) == []
     assert "without a published model" in component_render("mail_run_ended", run=run, study=run.study)
     (use,) = usage(run.study.holders.earliest("pk")).uses
-    assert use.state == "It has finished without publishing a model."
+    assert use.state == "The run has finished without publishing a model."
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_a_useless_model_is_not_published(study: Study, tmp_path: Path) -> None:
     test = dataset_import(study=study, name="mixed", kind="test", rows=mixed, schema=schema)
     run = learned(study, test_dataset=test)
     assert run.student is None, run.message
-    assert "On the test data, it is no better than" in text(as_("olga").get(url("run", run)))
+    assert "On the test data, the model is no better" in text(as_("olga").get(url("run", run)))
 
 
 WAYS: dict[str, dict[str, Any]] = {

@@ -100,7 +100,7 @@ def test_only_a_useful_and_well_tested_model_is_published_automatically(settings
     at_risk = np.where(rare, 0.4, 0.1)
     evaluation = evaluated(np.column_stack([1 - at_risk, at_risk]), rare.astype(np.int64), names)
     assert evaluation["area"] == 1, "it can tell who is at risk"
-    assert "On the test data, it may be no better" in publication_doubts(evaluation)[0], "and always says no"
+    assert "On the test data, the model may be no better" in publication_doubts(evaluation)[0], "and always says no"
 
 
 def study_of_chance() -> Study:

@@ -251,7 +251,7 @@ def test_uses_mention_head_counts_and_limits_apply_to_the_current_choice() -> No
     assert "Other things that were released, such as" in page
     run_ask(ask(study, share=0.9, choices={"sigma": 3.0}))
     shown = text(as_("hanna").get(uses))
-    assert re.search(r"above \d+ unless weaker protection is chosen\.", shown)
+    assert re.search(r"above \d+ unless you choose weaker protection\.", shown)
 
 
 @pytest.mark.exhaustive

@@ -466,7 +466,7 @@ def test_the_winner_of_a_duel_is_published(monkeypatch: pytest.MonkeyPatch, wins
     assert list(release_faults(run)) == []
 
 
-DIFFERENT = "These classes are more or less common among people: a, c."
+DIFFERENT = "These classes are clearly more frequent or less frequent among people than among the public points: a, c."
 
 
 @built_once

@@ -199,7 +199,7 @@ class Pate(EngineMethod):
     )
     charged = gettext_noop(
         "Charges are public and the same for everyone in a group (in the vanishing variant, for everyone who shares "
-        "a teacher). They follow only from the releases, not from anyone's records."
+        "a teacher). They depend only on the releases, not on anyone's records."
     )
     choices = Teachers
     parts = "pate"

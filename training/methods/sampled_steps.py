@@ -353,8 +353,8 @@ class SgdSampled(GradientSteps):
     def counted(self, run: Run) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The charge (in Gaussian differential privacy) that everyone at a level would have had for the whole "
-                "run if people had been asked."
+                "The amount (in Gaussian differential privacy) that everyone at a level would have been charged for "
+                "the whole run if people had been asked."
             )
         )
 

@@ -157,9 +157,9 @@ def _counts_planned(run: Run, levels: Sequence[PlannedLevel], share: float) -> S
 
 def _counts_note(counts: SynthesisPlan) -> Sentence:
     text = gettext_noop(
-        "There are no public points, so %(part)s of the run's share is first used to count people in three rounds. "
-        "%(rows)d rows drawn from these counts replace the public points. They show where a column has its "
-        "thresholds, and how columns depend on each other."
+        "There are no public points, so the run first uses %(part)s of its share to count people in three rounds, "
+        "and draws %(rows)d rows from these counts. These rows replace the public points: they determine the "
+        "thresholds of each column, and show how columns depend on each other."
     )
     return Sentence(text, part=f"{round(100 * COUNTED)} %", rows=counts.rows)
 

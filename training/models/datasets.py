@@ -157,7 +157,7 @@ class Encoder(Recorded):
     takes = models.JSONField(_("Input"), help_text="Expected input; see learning.encoders.files.")
     width = models.PositiveIntegerField(_("Numbers per record"))
     licence = models.CharField(_("licence"), max_length=200)
-    source = models.TextField(_("origin"), help_text=_("Include the data it was made with, if known."))
+    source = models.TextField(_("origin"), help_text=_("Include the data that the encoder was made with, if known."))
     artifact = models.CharField(
         max_length=200, blank=True, help_text="File and tokenizer in private storage; empty once deleted."
     )

@@ -35,7 +35,7 @@ OUTSIDE = gettext_noop(
     "row. The ONNX file does not list them, but it contains the schema."
 )
 
-STATEMENT = gettext_noop("The person who registered it confirmed that it was made without the private data.")
+STATEMENT = gettext_noop("The person who registered the encoder confirmed that it was made without the private data.")
 
 CHOICE = gettext_noop(
     "The choice between the student and the model that taught it was made before the run. It does not depend on how "
@@ -43,8 +43,8 @@ CHOICE = gettext_noop(
 )
 
 DIFFERING = gettext_noop(
-    "People's records are distributed differently from the public points. These classes are more or less common "
-    "among people: %(names)s."
+    "People's records are distributed differently from the public points. These classes are clearly more frequent or "
+    "less frequent among people than among the public points: %(names)s."
 )
 ALIKE = gettext_noop(
     "Allowing for noise and chance, no class is clearly more or less common among people than among the public points."

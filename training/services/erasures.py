@@ -276,7 +276,9 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
     _alliances_leave(study, None)
     if not study.is_closed:
         study_close_record(
-            study=study, acting_user=None, reason=gettext_noop("The retention period for its records has ended.")
+            study=study,
+            acting_user=None,
+            reason=gettext_noop("The retention period for the study's records has ended."),
         )
     for unfinished in DatasetImport.objects.filter(study=study):
         import_drop(dataset_import=unfinished)

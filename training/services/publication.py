@@ -77,7 +77,7 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
         return []
     points = evaluation["points"] if evaluation else 0
     if evaluation is None or points < least:
-        text = gettext_noop("It was measured on %(points)d points, but at least %(least)d are needed.")
+        text = gettext_noop("The model was measured on %(points)d points, but at least %(least)d are needed.")
         return [Sentence(text, points=points, least=least)]
     if "measures" in evaluation:
         return _target_doubts(evaluation["measures"][0])
@@ -85,8 +85,9 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
         return [
             Sentence(
                 gettext_noop(
-                    "On the test data, it distinguishes classes no better than always predicting the most frequent "
-                    "class: the confidence interval for the area under its ROC curve is not entirely above 0.5."
+                    "On the test data, the model distinguishes classes no better than always predicting the most "
+                    "frequent class: the confidence interval for the area under its ROC curve is not entirely above "
+                    "0.5."
                 )
             )
         ]
@@ -97,8 +98,8 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
         return [
             Sentence(
                 gettext_noop(
-                    "On the test data, it may be no better than always predicting the most frequent class: the "
-                    "confidence interval of the difference is not entirely above 0."
+                    "On the test data, the model may be no better than always predicting the most frequent class: "
+                    "the confidence interval of the difference is not entirely above 0."
                 )
             )
         ]
@@ -110,8 +111,8 @@ def _balanced_doubts(evaluation: dict[str, Any]) -> list[Sentence]:
     if evaluation["balanced_accuracy_interval"][0] > chance:
         return []
     text = gettext_noop(
-        "On the test data, it may be no better than always giving the same answer: the confidence interval of its "
-        "balanced accuracy is not entirely above %(chance)d %%."
+        "On the test data, the model may be no better than always giving the same answer: the confidence interval of "
+        "its balanced accuracy is not entirely above %(chance)d %%."
     )
     return [Sentence(text, chance=round(100 * chance))]
 
@@ -120,8 +121,8 @@ def _target_doubts(measure: dict[str, Any]) -> list[Sentence]:
     if measure["interval"] and measure["interval"][0] > measure["nothing"]:
         return []
     text = gettext_noop(
-        "On the test data, it is no better than a guess that ignores the record: the confidence interval for its "
-        "%(measure)s is not entirely above %(nothing)s."
+        "On the test data, the model is no better than a guess that ignores the record: the confidence interval for "
+        "its %(measure)s is not entirely above %(nothing)s."
     )
     return [Sentence(text, measure=measure["label"], nothing=f"{measure['nothing']:g}")]
 

@@ -105,9 +105,9 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
         why = _("The journal does not contain everything that people decided since the backup.")
         if is_distrusted(study):
             why = _(
-                "The journal does not continue where this backup ends. Either the journal was lost or is older, or "
-                "the backup was made before an earlier restore that discarded the backup's contents. In the second "
-                "case, restore a backup made after that restore, if you can."
+                "The journal does not continue where this backup ends. Perhaps the journal was lost or is too old. "
+                "Or an earlier restore went back to a time before this backup, so the backup contains what that "
+                "restore discarded. In that case, restore a backup made after that restore, if you can."
             )
         what = _(
             "Use emails and letters to enter what people decided since the backup: withdrawals, consents, deaths, "

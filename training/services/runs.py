@@ -157,7 +157,7 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
             wrong(
                 field,
                 _(
-                    "Its columns or classes differ from those of the private dataset. Import it with the "
+                    "This dataset's columns or classes differ from those of the private dataset. Import it with the "
                     "private dataset's schema."
                 ),
             )

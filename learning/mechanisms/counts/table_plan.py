@@ -179,8 +179,8 @@ _ROUNDING = 1 + 1e-9
 
 NOISE_DISTANCE = gettext_noop("distance from the same table without noise, 0 to 1")
 _BY_NOISE = gettext_noop(
-    "Calculated only from noise, cells and head counts: half the sum of the shifts in the cells' shares caused by "
-    "noise."
+    "Calculated only from the noise, the cells and the head counts: half the sum of the changes that noise makes to "
+    "the cells' shares."
 )
 
 
