@@ -97,7 +97,7 @@ def register() -> None:
         MailKind("result_published", _("a result was published"), _news, wish="results"),
         MailKind("results_of_year", _("what was learned this year"), _news, wish="results"),
         MailKind("decide_later", _("the reminder you asked for"), _later),
-        MailKind("handed_over", _("another person answers from now on")),
+        MailKind("handed_over", _("another person now answers for the records")),
         MailKind("study_closed", _("a study was closed")),
         MailKind("new_link", _("a new link was created for you")),
         MailKind("role_changed", _("a role in a study has changed, or a change was proposed"), _role_change),

@@ -256,7 +256,7 @@ def _silent_runs(desk: _Desk) -> Iterator[Waiting]:
     runs = Run.objects.filter(study__in=desk.may("training.approve_run"), status__in=Run.ACTIVE, heartbeat__lt=before)
     for run in runs.exclude(busy).select_related("study"):
         url = reverse("staff:run", args=[run.study.slug, run.pk])
-        text = _("Run without a worker: %(title)s") % {"title": run.title}
+        text = _("Run that no worker is processing: %(title)s") % {"title": run.title}
         assert run.heartbeat is not None, "the query leaves out others"
         yield Waiting(run.study, Kind.SILENT, text, url, run.heartbeat)
 

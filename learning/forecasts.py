@@ -95,8 +95,8 @@ class Forecast(Stored):
         float | None,
         MAY_BE_MISSING,
         Field(
-            description="Share that would be correct if the most frequent class of the test data were predicted "
-            "for every point (area: 0.5)."
+            description="Share that would be correct if the most frequent class of the test data were "
+            "predicted for every point; 0.5 if the area under the curve is forecast."
         ),
     ] = None
 

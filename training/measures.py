@@ -92,21 +92,22 @@ def evaluated(
 
 
 ONE_CLASS = gettext_noop(
-    "It answers “%(name)s” for %(share)d %% of the test points, including %(missed)d %% of those that belong to other "
-    "classes. Judge it by its balanced accuracy, the mean over the classes, which is %(balanced)d %% (always giving "
-    "the same answer: %(chance)d %%), and not by its accuracy. Use its probabilities, or choose a threshold."
+    "The model answers “%(name)s” for %(share)d %% of the test points, including %(missed)d %% of those that belong "
+    "to other classes. Judge the model by its balanced accuracy, the mean over the classes, which is %(balanced)d %% "
+    "(always giving the same answer: %(chance)d %%), and not by its accuracy. Use its probabilities, or choose a "
+    "threshold."
 )
 ONE_CLASS_PUBLIC = gettext_noop(
-    "It answers “%(name)s” for %(share)d %% of the public points, including %(missed)d %% of those that belong to "
-    "other classes. Use its probabilities, or choose a threshold."
+    "The model answers “%(name)s” for %(share)d %% of the public points, including %(missed)d %% of those that "
+    "belong to other classes. Use its probabilities, or choose a threshold."
 )
 ONE_CLASS_EXPECTED = gettext_noop(
-    "It answers “%(name)s” for %(share)d %% of the public points. These include, according to its own probabilities, "
-    "%(missed)d %% of the points that belong to other classes. Use its probabilities, or choose a threshold."
+    "The model answers “%(name)s” for %(share)d %% of the public points. According to its own probabilities, these "
+    "include %(missed)d %% of the points that belong to other classes. Use its probabilities, or choose a threshold."
 )
 TOO_SURE = gettext_noop(
-    "Its probabilities are too high: on average it is %(confidence)d %% sure of its answers, but only %(accuracy)d "
-    "%% are right. Do not rely on them."
+    "The model's probabilities are too high: on average it is %(confidence)d %% sure of its answers, but only "
+    "%(accuracy)d %% are right. Do not rely on these probabilities."
 )
 
 

@@ -67,7 +67,7 @@ class Outlook(Stored):
 
     share: Annotated[float | None, Field(description="Share of every cap that the run may use; null if unknown.")]
     people: Annotated[int, Field(description="Number of people who are asked, according to the head counts.")]
-    amount: Annotated[int, Field(description="Maximum number of items that the run releases; `unit` says which.")]
+    amount: Annotated[int, Field(description="Maximum number of items that the run releases, of the kind in `unit`.")]
     affordable: Annotated[
         int | None,
         Field(description="Minimum number of labels that the budgets cover; null if budgets cannot run out."),

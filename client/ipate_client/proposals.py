@@ -77,14 +77,14 @@ class Proposals(Proposing):
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             representation: Representation. The space in which distances between neighbours are measured, fitted
                 only on the public points.
-            representation_parameters: Parameters of the representation. Parameters you leave out take their default
+            representation_parameters: Representation parameters. Parameters you leave out take their default
                 values.
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
                 requirements are met. Default: False.
             rounds: Rounds. From the second round on, votes correct the current student's predictions. From 1 to 2.
                 Default: 1.
-            first_queries: Points of the first round. Leave empty to use one fifteenth of all queried points, up to
+            first_queries: Points in the first round. Leave empty to use one fifteenth of all queried points, up to
                 600. From 1 to 1e+09.
             embedded: Compare points by the student's inner layer in the second round. This applies only if the
                 first round's student has an inner layer, as neural networks do. Default: False.
@@ -92,9 +92,9 @@ class Proposals(Proposing):
                 16384.
             radius_share: Radius, in percent of the public points. If you leave this empty, the forecast sets the
                 value. From 1e-09 to 1.
-            kernel: Weight of a record. Default: uniform.
-            records: Records per holder. The forecast uses this public number, which is not counted from the data.
-                From 1 to 10000. Default: 1.0.
+            kernel: Record weight. Default: uniform.
+            records: Records per holder. A public number for the forecast. It is not counted from the data. From 1
+                to 10000. Default: 1.0.
         """
         given = {**locals()}
         return self._proposal(
@@ -165,11 +165,11 @@ class Proposals(Proposing):
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             teachers: Number of teachers. If you leave this empty, the plan compares several numbers and uses the
                 best. From 1 to 1e+09.
-            learner_parameters: Parameters of the learner. Parameters you leave out take their default values.
+            learner_parameters: Learner parameters. Parameters you leave out take their default values.
             unlabelled: Teachers also learn from the public points. Each teacher assumes that public points close
                 together have the same class. Teachers share only the public points, without their labels. Default:
                 images.
-            aggregator: Aggregator. Name and parameters before any scaling.
+            aggregator: Aggregator. Name and parameters, before they are scaled to the number of votes.
             weight_scheme: Weights. Default: gdp.
             small_groups: Groups too small for a teacher. Default: merge.
             on_exhausted: What happens when a group's share is used up. Default: stop.
@@ -256,7 +256,7 @@ class Proposals(Proposing):
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             representation: Representation. How records are turned into the model's input. This is fitted to the
                 public points only. If there are none, or if you use the convolutional network, keep the default.
-            representation_parameters: Parameters of the representation. Parameters you leave out take their default
+            representation_parameters: Representation parameters. Parameters you leave out take their default
                 values.
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
@@ -264,10 +264,10 @@ class Proposals(Proposing):
             steps: Gradient steps. Leave this empty to set the value automatically. From 1 to 10000.
             clip_norm: Clipping norm. Leave this empty to set the value automatically. From 0.0001 to 10000.
             step_size: Step size. Leave this empty to set the value automatically. From 1e-06 to 1e+06.
-            publish: Published. By default the student if labelled public points show that it is better, otherwise
-                the model.
+            publish: Result to publish. By default the student if labelled public points show that it is better,
+                otherwise the model.
             balance: Balance the classes. The model answers as if all classes were equally frequent, so it finds
-                rare classes more often. Fewer of its answers are right in total, often many fewer. Probabilities
+                rare classes more often. In total, fewer of its answers are right, often far fewer. Probabilities
                 and privacy costs stay the same. Default: False.
             rounds: Rounds. In the second round, the model's input is the output of the first student's inner layer.
                 From 1 to 2. Default: 1.
@@ -364,7 +364,7 @@ class Proposals(Proposing):
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             representation: Representation. How records are turned into the model's input. This is fitted to the
                 public points only. If there are none, or if you use the convolutional network, keep the default.
-            representation_parameters: Parameters of the representation. Parameters you leave out take their default
+            representation_parameters: Representation parameters. Parameters you leave out take their default
                 values.
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
@@ -372,10 +372,10 @@ class Proposals(Proposing):
             steps: Gradient steps. Leave this empty to set the value automatically. From 1 to 10000.
             clip_norm: Clipping norm. Leave this empty to set the value automatically. From 0.0001 to 10000.
             step_size: Step size. Leave this empty to set the value automatically. From 1e-06 to 1e+06.
-            publish: Published. By default the student if labelled public points show that it is better, otherwise
-                the model.
+            publish: Result to publish. By default the student if labelled public points show that it is better,
+                otherwise the model.
             balance: Balance the classes. The model answers as if all classes were equally frequent, so it finds
-                rare classes more often. Fewer of its answers are right in total, often many fewer. Probabilities
+                rare classes more often. In total, fewer of its answers are right, often far fewer. Probabilities
                 and privacy costs stay the same. Default: False.
             network: Model. Default: linear.
             expected: Holders drawn per step, on average. Leave this empty to set the value automatically. From 1 to
@@ -436,9 +436,9 @@ class Proposals(Proposing):
             across: Second column. People are counted for each pair of values.
             bins: Number of bins for a numeric column. Bins have equal width across the range declared in the
                 schema. From 2 to 100. Default: 10.
-            weighing: How people are counted. Weighted by promise: this adds the least noise, but the counts are
-                estimates. All equally: everyone counts as one, with the noise that the smallest ε needs. Default:
-                promise.
+            weighing: How people are counted. “Weighted by promise” adds the least noise, but the counts are
+                estimates. “All equally” counts everyone as one and adds as much noise as the smallest ε needs.
+                Default: promise.
         """
         given = {**locals()}
         return self._proposal(
@@ -526,9 +526,9 @@ class Proposals(Proposing):
                 Default: 1000.
             plausible: Plausible seeds (k). A row is released only if about this many records could equally well
                 have been its seed. From 2 to 100000. Default: 50.
-            gamma: How similar plausible seeds are (γ). The probabilities that plausible seeds produce the row lie
-                between the same two powers of γ. From 1.01 to 1000. Default: 4.0.
-            epsilon0: ε₀ of the test. The number of plausible seeds is compared with k plus Laplace noise of scale
+            gamma: How similar plausible seeds are (γ). Records are plausible seeds of a row if their probabilities
+                of producing it lie between the same two powers of γ. From 1.01 to 1000. Default: 4.0.
+            epsilon0: ε₀ for the test. The number of plausible seeds is compared with k plus Laplace noise of scale
                 1/ε₀. From 0.01 to 100. Default: 1.0.
             fewest: Minimum number of redrawn columns (ω). All other columns are copied from the seed. The classes
                 count as one column. From 0 to 1000.
@@ -536,7 +536,7 @@ class Proposals(Proposing):
                 minimum and this maximum. From 0 to 1000.
             values: Number of values per numeric column. Bins of equal width across the range declared in the
                 schema. From 2 to 100. Default: 20.
-            network: ε of the network. This ε applies separately to the quarter of the records that determines the
+            network: ε for the network. This ε applies separately to the quarter of the records that determines the
                 network's structure and to the quarter that determines its parameters. From 0.01 to 100. Default:
                 1.0.
         """

@@ -108,7 +108,7 @@ class MailWishes(models.Model):
     """An account's email preferences."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="mail_wishes")
-    language = models.CharField(_("language of emails"), max_length=10, choices=settings.LANGUAGES)
+    language = models.CharField(_("email language"), max_length=10, choices=settings.LANGUAGES)
     uses = models.BooleanField(
         _("email me when a new run may use my records"),
         default=False,

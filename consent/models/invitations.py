@@ -77,7 +77,7 @@ class Letterhead(Recorded):
     TEXTS = ("salutation", "text", "refusal", "closing")
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="letterhead")
-    texts = models.JSONField(_("texts of letters"), default=dict, blank=True, help_text="Language code → name → text.")
+    texts = models.JSONField(_("letter texts"), default=dict, blank=True, help_text="Language code → name → text.")
     logo = models.TextField(_("logo"), blank=True, help_text="PNG image in Base64.")
 
     class Meta:
@@ -94,7 +94,7 @@ class Letter(models.Model):
     class Kind(models.TextChoices):
         NEW_FORM = "new_form", _("new information: decide again")
         RENEWAL = "renewal", _("consent is ending or has ended: decide again")
-        ANSWERER = "answerer", _("another person answers from now on")
+        ANSWERER = "answerer", _("another person now answers for the records")
         RECEIPT = "receipt", _("receipt for a decision on paper")
         NEWS = "news", _("what was learned")
 

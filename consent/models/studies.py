@@ -68,7 +68,7 @@ class Study(Recorded):
         _("controller"), max_length=200, help_text=_("The organisation responsible for the study.")
     )
     controller_address = models.TextField(
-        _("address of the controller"), blank=True, help_text=_("Postal address, as on a letter.")
+        _("controller's address"), blank=True, help_text=_("Postal address, as on a letter.")
     )
     data_protection_officer = models.TextField(
         _("data protection officer"),

@@ -82,7 +82,7 @@ class AllianceSerializer(serializers.Serializer):
     hub_fingerprint = serializers.SerializerMethodField(
         help_text="Fingerprint of the hub's public key; empty at a site until the hub has signed."
     )
-    colluding = serializers.IntegerField(help_text="Number of sites, t, that may collude with the hub.")
+    colluding = serializers.IntegerField(help_text="Maximum number of sites, t, that may collude with the hub.")
     is_signed = serializers.BooleanField()
     joined_at = MinuteField(
         allow_null=True, help_text="Time this site signed, to the minute; null until then and at the hub."

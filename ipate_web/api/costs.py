@@ -31,7 +31,7 @@ class GroupSpendingSerializer(serializers.Serializer):
 
 
 class CostHistorySerializer(serializers.Serializer):
-    """Queries or steps, labels, and the used share of each group's caps after each batch."""
+    """Number of queries or steps, number of labels, and each group's used share of its cap, after each batch."""
 
     queries = serializers.ListField(child=serializers.IntegerField(), source="positions")
     labels = serializers.ListField(child=serializers.IntegerField())
@@ -46,7 +46,7 @@ class CostsSerializer(serializers.Serializer):
 class RunCosts(ApiView):
     @operation("Costs of a run", "runs", CostsSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return each group's charge: either the same for all members, or the largest charge to any member.
+        """Return the charge to each group: the same for all members or, if it differs, the largest to any member.
 
         Rehearsals charge no one. If every holder is asked, a group consists of the holders who were given the same
         promise.
@@ -59,7 +59,8 @@ class BudgetUseSerializer(serializers.Serializer):
     """Part of a group's budget that one run or release has used."""
 
     run = serializers.UUIDField(
-        allow_null=True, help_text="Id of the run; null for head counts, check answers and restored backups."
+        allow_null=True,
+        help_text="Id of the run; null for head counts, answers to check questions and restored backups.",
     )
     title = serializers.CharField(help_text="Title of the run, or the name of any other kind of release.")
     share = serializers.FloatField(help_text="Share of the cap that was used.")
@@ -68,7 +69,7 @@ class BudgetUseSerializer(serializers.Serializer):
 
 
 class GroupBudgetSerializer(serializers.Serializer):
-    """Budget of everyone with the same promise: the largest amount used by any account whose level never changed."""
+    """Budget of people with the same promise; used amounts are the largest of accounts whose level never changed."""
 
     level = serializers.ChoiceField(Level.choices)
     policy = serializers.IntegerField(help_text="Version of the newest ε policy that makes this promise.")
@@ -117,7 +118,7 @@ class StudyBudget(ApiView):
     def get(self, request: Request, slug: str) -> Response:
         """Return how much of each promise all runs have used and reserved, and how much is left.
 
-        All of these are public bounds, not one person's use.
+        These are public bounds; they do not show what any one person has used.
         """
         study = visible_study(request.user, slug)
         groups = study_budgets(study)

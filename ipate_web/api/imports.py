@@ -328,7 +328,8 @@ class HeadCountsRequestSerializer(StrictSerializer):
     follows = serializers.IntegerField(
         default=0,
         min_value=0,
-        help_text="The `release` of the study's newest head counts, to draw them again; 0 for the first draw.",
+        help_text="The `release` of the study's newest head counts, to confirm that you want to draw "
+        "them again; 0 for the first draw.",
     )
 
 
@@ -346,11 +347,11 @@ class StudyHeadCounts(ApiView):
         examples=[OpenApiExample("Drawn with noise", request_only=True, value={})],
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Draw noisy counts of the holders of each promise, which charges everyone counted, or enter public numbers.
+        """Count the holders of each promise with noise, or enter public numbers.
 
-        Plans use these numbers from then on. The response is 409 for a rehearsal, because rehearsals count their
-        holders themselves. It is also 409 if `follows` does not name the newest head counts, because each draw charges
-        everyone again.
+        Counting charges everyone who is counted. Plans use these numbers from then on. The response is 409 for a
+        rehearsal, because rehearsals count their holders themselves. It is also 409 if `follows` does not name the
+        newest head counts, because each count charges everyone again.
         """
         study = visible_study(request.user, slug, "training.approve_run")
         sent, user = body_of(request, HeadCountsRequestSerializer), request_user(request)

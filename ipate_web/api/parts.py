@@ -203,8 +203,8 @@ class MethodSerializer(serializers.Serializer):
     label = serializers.CharField()  # type: ignore[assignment]
     outcome = serializers.ChoiceField(
         list(MethodOutcome),
-        help_text="Result of the method's runs: a model, or a table of counts, which needs no public points or "
-        "student.",
+        help_text="Result of the method's runs: a model or a table of counts. Tables of counts need no public points "
+        "and no student.",
     )
     choices = ChoiceSerializer(many=True, help_text="Settings of the first variant.")
     variants = VariantSerializer(many=True)
@@ -256,8 +256,8 @@ class RepresentationList(ApiView):
     def get(self, request: Request) -> Response:
         """List the representations and their parameters, for the `choices` of a run in which every holder is asked.
 
-        All are fitted on public points. If `embedded` is set, rounds after the first use the student's inner layer
-        instead.
+        All of them are fitted on public points. If `embedded` is set, rounds after the first use the student's
+        inner layer instead.
         """
         representations = [
             {

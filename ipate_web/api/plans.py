@@ -65,7 +65,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         queryset=Dataset.objects.none(),
         required=False,
         allow_null=True,
-        help_text="Id of a public dataset with labels that the student learns from, in addition to what is released.",
+        help_text="Id of a public dataset whose labels the student learns from, in addition to the releases.",
     )
     choices = ChoicesField(required=False)
     student_parameters = serializers.DictField(required=False)
@@ -136,7 +136,7 @@ class GroupPlanSerializer(serializers.Serializer):
 
 @declared_by(VoteBudget)
 class BudgetSerializer(serializers.Serializer):
-    """The largest charge of the run to a group or promise and, if teachers vote, the cost of a query, all in μ²."""
+    """Largest charge to a group or promise and, if teachers vote, the cost of a query, in μ²."""
 
 
 class PlannedPromiseSerializer(PromiseSerializer):
@@ -232,7 +232,7 @@ class PlannedRoundSerializer(serializers.Serializer):
 
 @declared_by(Compared)
 class ComparedTeachersSerializer(serializers.Serializer):
-    """An option for the number of teachers and what they release."""
+    """A number of teachers, and what they release, that the plan compared."""
 
     right = serializers.FloatField(help_text="Expected share of points for which the student gets the correct label.")
 

@@ -113,7 +113,7 @@ class RunSerializer(ComputedSerializer):
         help_text="Share of the most frequent class in the test data, rounded; null without a published model."
     )
     balanced_accuracy = serializers.SerializerMethodField(
-        help_text="Mean, over the classes, of the share of a class's test points that the published model classifies "
+        help_text="Mean over the classes of the share of each class's test points that the published model classifies "
         "correctly, rounded. If it is far below `accuracy`, the model mostly answers with the most frequent class. "
         "Null without a published model."
     )
@@ -182,7 +182,7 @@ class ForecastSerializer(serializers.Serializer):
 
 
 class ForecastOutcomeSerializer(ForecastSerializer):
-    """A forecast made at approval, next to the actual result."""
+    """A forecast made at approval, with the actual result."""
 
     came = serializers.FloatField(allow_null=True, help_text="Measured share; null if none was measured.")
     inside = serializers.BooleanField(
@@ -228,12 +228,11 @@ class RunDetailSerializer(RunSerializer):
     )
     promises = PromiseSerializer(many=True)
     forecasts = ForecastOutcomeSerializer(
-        many=True, help_text="Forecasts of the approved plan, next to the actual results."
+        many=True, help_text="Forecasts of the approved plan, with the actual results."
     )
     outlook = OutlookSerializer(
         allow_null=True,
-        help_text="Results and costs that were expected when the run was approved, next to the actual ones; null "
-        "before the approval.",
+        help_text="Results and costs expected at the time of approval, with the actual ones; null before the approval.",
     )
     choices = ChoicesField()
     model = serializers.UUIDField(allow_null=True, help_text="Id of the run's student model; null until there is one.")

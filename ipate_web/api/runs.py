@@ -140,7 +140,7 @@ class RunEvents(ApiView):
 
         The event `progress` contains part of the run's document: `status`, `progress`, `place`, `expected_start`,
         `reason` and `model`. The last event is `ended`. The response ends at once, and event sources reconnect every
-        two seconds. After the run has ended, the response is 204, which tells them to stop.
+        two seconds. After the run has ended, the response is 204, so that event sources stop.
         """
         run = visible_run(request.user, pk)
         document = run_document(run, request.user)
@@ -167,7 +167,7 @@ class RunWithdraw(ApiView):
 class ApprovalSerializer(StrictSerializer):
     """Share of every holder's cap that the run may use.
 
-    After the run, the part publicly known to be unused becomes free.
+    After the run, any part that was demonstrably not used becomes free again.
     """
 
     share = serializers.FloatField(
@@ -225,8 +225,8 @@ class RunCancel(ApiView):
     def post(self, request: Request, pk: UUID) -> Response:
         """End a run before it finishes.
 
-        Its releases and charges so far remain. The response is 409 if the run has finished or failed. Cancelling a run
-        twice has no further effect.
+        The run's releases and charges so far remain. The response is 409 if the run has finished or failed. Cancelling
+        a run twice has no further effect.
         """
         run = visible_run(request.user, pk, "training.cancel_run")
         ended = run_cancel(run=run, acting_user=request_user(request))

@@ -54,13 +54,13 @@ class AnswersSerializer(serializers.Serializer):
     share = serializers.FloatField(help_text="Share of all points that get this answer.")
     missed = serializers.FloatField(
         allow_null=True,
-        help_text="Share of the points of other classes that get this answer; null if there are none. From 0.9, the "
-        "card cautions that the model nearly always gives the same answer.",
+        help_text="Share of the points of other classes that get this answer; null if there are none. If this is 0.9 "
+        "or more, the card warns that the model nearly always gives the same answer.",
     )
 
 
 class LikeliestSerializer(serializers.Serializer):
-    """Accuracies of a model with balanced answers if it answered with the most likely class instead."""
+    """Accuracies that a model with balanced answers would have if it answered with the most likely class."""
 
     accuracy = serializers.FloatField()
     interval = _interval(help_text="95 % confidence interval.")
@@ -77,18 +77,19 @@ class CalibrationBinSerializer(serializers.Serializer):
 
 
 class EvaluationSerializer(serializers.Serializer):
-    """Rounded evaluation of a model on the test dataset. Outcomes other than classes have only points and measures."""
+    """Rounded evaluation on the test dataset; for outcomes other than classes, it contains only points and measures."""
 
     points = serializers.IntegerField(help_text="Number of points in the test dataset.")
     measures = serializers.ListField(
         child=serializers.DictField(),
-        help_text="Measures for outcomes other than classes, which replace all other measures of this object.",
+        help_text="Measures for outcomes other than classes. They replace all other measures of this object.",
     )
     accuracy = serializers.FloatField()
     interval = _interval(help_text="95 % confidence interval.")
     majority = MajoritySerializer()
     balanced_accuracy = serializers.FloatField(
-        help_text="Mean, over the classes with points, of the share of a class's points that are classified correctly."
+        help_text="Mean over the classes of the share of each class's points that are classified "
+        "correctly. Classes without points are left out."
     )
     balanced_accuracy_interval = _interval()
     likeliest = LikeliestSerializer()

@@ -322,8 +322,8 @@ class WaitingList(ApiView):
     def get(self, request: Request) -> Response:
         """List proposals to decide on, failed runs and missing parts of your studies, according to your role in each.
 
-        Runs without a worker, records to erase and letters to print are shown only on the overview page, because API
-        responses must not depend on how long private work takes or on who decided what.
+        Runs without a worker, records to erase and letters to print are listed only on the overview page. They
+        depend on how long private work takes or on what people decided, and API responses must not reveal either.
         """
         waiting = [task for task in waiting_for(request_user(request)) if task.kind not in _PAGES_ALONE]
         return Response(WaitingSerializer({"waiting": waiting}).data)

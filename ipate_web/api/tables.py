@@ -197,7 +197,7 @@ class TableSerializer(serializers.Serializer):
     )
     scale = serializers.FloatField(
         source="table.scale",
-        help_text="Number of people for each unit in the sum of weights; 1 if everyone counts equally.",
+        help_text="Number of people for each unit of weight; 1 if everyone counts equally.",
     )
     digest = serializers.CharField(source="result.digest", help_text="SHA-256 of the CSV.")
     created_at = MinuteField(source="result.created_at", help_text="Time the table was created, to the minute.")

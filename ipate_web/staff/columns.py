@@ -46,7 +46,7 @@ class TargetForm(forms.Form):
     largest = forms.FloatField(label=_("Largest number"), required=False)
     unit = forms.CharField(label=_("Unit"), required=False, max_length=30, help_text=_("For example mmHg or days."))
     ends = LinesField(
-        label=_("Ends of the intervals, one per line"),
+        label=_("Interval ends, one per line"),
         help_text=_(
             "The model learns the probability of the event for each interval. The timeline ends where the last "
             "interval ends."

@@ -232,8 +232,8 @@ class LeaveForm(forms.Form):
         label=gettext_lazy("Give up my own role in this study"),
         required=False,
         help_text=gettext_lazy(
-            "Recommended for administrators, because an account and the person who created it are treated as one "
-            "person and so cannot approve each other's proposals."
+            "Recommended for administrators: an account and the person who created it count as one person, so they "
+            "cannot approve each other's proposals."
         ),
     )
 

@@ -32,9 +32,9 @@ _WELL_KNOWN = ("LOINC", "SNOMED", "UCUM", "")
 
 _WIDTH = _("The row has a different number of cells from the header.")
 _NO_PERSON = _("The row does not name a person.")
-_UNMAPPED = _("It has no standard concept (0), and its source concept is not in the vocabulary.")
-_NO_VALUE = _("It has no value.")
-_LIMIT = _("Its value is only a limit, such as “< 5”.")
+_UNMAPPED = _("The row has no standard concept (0), and its source concept is not in the vocabulary.")
+_NO_VALUE = _("The entry has no value.")
+_LIMIT = _("The entry's value is only a limit, such as “< 5”.")
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ class HolderChoices(Choices):
     representation: str = representation_choice()
     representation_parameters: Mapping[str, Any] = choice(
         {},
-        gettext_noop("Parameters of the representation"),
+        gettext_noop("Representation parameters"),
         gettext_noop("Parameters you leave out take their default values."),
     )
     encoder: str = choice(

@@ -434,7 +434,7 @@ class StudentLayer(Whitened):
     """
 
     name: ClassVar[str] = "student"
-    label: ClassVar[str] = gettext_noop("Inner layer of the student")
+    label: ClassVar[str] = gettext_noop("Student's inner layer")
     cosine: bool = parameter(True, _COSINE)
     wavelets: bool = parameter(False, gettext_noop("use the image's oriented wavelets as well"))
     layers: tuple[Layer, ...] = field(default=(), repr=False)

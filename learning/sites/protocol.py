@@ -313,7 +313,8 @@ def _check_question(site: Site, roster: Roster, question: QuestionDocument, ledg
     if question.number <= ledger.last(question.roster):
         raise Refused(
             gettext_noop(
-                "Question %(number)s of the run, or a later one, has already been answered. Each is answered only once."
+                "Question %(number)s of the run, or a later one, has already been answered. Each question is "
+                "answered only once."
             ),
             number=question.number,
         )

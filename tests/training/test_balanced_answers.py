@@ -120,8 +120,8 @@ def test_pages_and_api_say_that_a_model_nearly_always_gives_the_same_answer(sett
     browser = as_("olga")
     for page in (url("run_tab", run, "result"), url("run_tab", run, "card"), url("model", run)):
         shown = text(browser.get(page))
-        assert "It answers “a” for" in shown, page
-        assert "Judge it by its balanced accuracy" in shown, page
+        assert "The model answers “a” for" in shown, page
+        assert "Judge the model by its balanced accuracy, the mean" in shown, page
     assert "this model nearly always answers “a”, balanced accuracy:" in run_text(browser, run)
     assert "this model nearly always answers “a”" in text(browser.get(url("runs", run.study)))
     client = program(run.study)
@@ -130,7 +130,7 @@ def test_pages_and_api_say_that_a_model_nearly_always_gives_the_same_answer(sett
     assert listed["balanced_accuracy"] == model["measures"]["balanced_accuracy"] == evaluation["balanced_accuracy"]
     assert listed["balanced_accuracy"] < listed["majority"]
     assert model["measures"]["answers"] == evaluation["answers"]
-    assert model["cautions"][0].startswith("It answers “a” for")
+    assert model["cautions"][0].startswith("The model answers “a” for")
 
 
 @pytest.mark.django_db
@@ -140,7 +140,7 @@ def test_without_test_data_public_points_show_that_a_model_always_gives_the_same
     card = run.student.card
     assert card["evaluation"] is None and card["answers"]["class"] == "a" and not card["answers"]["labelled"]
     shown = text(as_("olga").get(url("run_tab", run, "result")))
-    assert "of the public points. These include, according to its own probabilities," in shown
+    assert "According to its own probabilities, these include" in shown
 
 
 @pytest.mark.django_db
@@ -177,7 +177,11 @@ def test_balanced_answers_find_rare_classes_and_leave_probabilities_unchanged(se
     )
     shown = text(run_text(as_("olga"), run))
     cost = f"{round(100 * evaluation['accuracy'])} % of the answers are right, compared with"
-    for words in ("Its answers are balanced", cost, "the class whose probability is largest compared with its share"):
+    for words in (
+        "answers are balanced: each answer is the class whose",
+        cost,
+        "the class whose probability is largest compared with its share",
+    ):
         assert words in shown
     ordinary, balanced = (each.quality for each in reversed(results(study)))
     right, equally = (round(100 * evaluation[name]) for name in ("accuracy", "balanced_accuracy"))

@@ -269,7 +269,11 @@ def model_verify(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
     alliance = joint.alliance
     document = hub_document(alliance, Publication, joint.model)
     if document.run != joint.document.digest() or document.told != digest_of(joint.model["told"]):
-        raise Refused(gettext_noop("The hub has signed the model of a different run, or describes it differently."))
+        raise Refused(
+            gettext_noop(
+                "The hub has signed a model from a different run, or its description does not match the signed model."
+            )
+        )
     return document, json.loads(joint.model["told"])
 
 

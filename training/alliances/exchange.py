@@ -449,7 +449,7 @@ def exchange_answer(site: AllianceSite, received: Any) -> dict[str, Any]:
         site.left_at = timezone.now()
         for joint in _joints(alliance):  # the site sends no reports about runs that it has not accepted
             if site.name in joint.document.participants:
-                _report_keep(joint, site.name, _ended_report(_("it has left the alliance")))
+                _report_keep(joint, site.name, _ended_report(_("the site has left the alliance")))
     if site.takes_part:
         site.head_counts = message["head_counts"]
     site.save()

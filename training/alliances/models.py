@@ -48,8 +48,8 @@ class Alliance(Recorded):
         _("hub certificate"),
         blank=True,
         help_text=_(
-            "Needed only if no generally trusted authority signed it. Enter it as PEM. No other certificate will "
-            "then be accepted."
+            "Needed only if no generally trusted authority signed the certificate. Enter it as PEM. No other "
+            "certificate will then be accepted."
         ),
     )
     content = models.TextField(

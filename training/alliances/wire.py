@@ -262,7 +262,7 @@ def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
     raise Refused(
         gettext_noop(
             "This installation joined the alliance with a different secret key. Add that key to "
-            "IPATE_SECRET_KEY_FALLBACKS. A hub can also replace a site's key."
+            "IPATE_SECRET_KEY_FALLBACKS, or ask the hub to replace this site's key."
         )
     )
 

@@ -52,9 +52,9 @@ ALIKE = gettext_noop(
 UNCOMPARED = gettext_noop("There are no labelled public points to compare the classes of people's records with.")
 
 BALANCED = gettext_noop(
-    "Its answers are balanced: each is the class whose probability is largest compared with the mean probability of "
-    "this class, as if all classes were equally frequent. The probabilities themselves are not changed. They say how "
-    "likely each class is among the people, so the answer may not be the most likely class."
+    "The model's answers are balanced: each answer is the class whose probability is largest compared with the mean "
+    "probability of this class, as if all classes were equally frequent. The probabilities themselves are not "
+    "changed. They say how likely each class is among the people, so the answer may not be the most likely class."
 )
 BALANCED_COST = gettext_noop(
     "On the test data, %(accuracy)d %% of the answers are right, compared with %(accuracy_before)d %% for the most "

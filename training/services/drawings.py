@@ -106,7 +106,7 @@ def question_draw(
         raise ValidationError(
             _(
                 "A run is counting people and would leave out everyone who is charged for something else in the "
-                "meantime. Wait until it ends."
+                "meantime. Wait until the run ends."
             )
         )
     subject = uuid4()

@@ -211,8 +211,8 @@ class Counts(Choices):
         "promise",
         gettext_noop("How people are counted"),
         gettext_noop(
-            "Weighted by promise: this adds the least noise, but the counts are estimates. All equally: everyone "
-            "counts as one, with the noise that the smallest ε needs."
+            "“Weighted by promise” adds the least noise, but the counts are estimates. “All equally” counts everyone "
+            "as one and adds as much noise as the smallest ε needs."
         ),
         values={"promise": gettext_noop("weighted by promise"), "alike": gettext_noop("all equally")},
     )

@@ -52,13 +52,16 @@ class Deniability(Choices):
     gamma: float = choice(
         4.0,
         gettext_noop("How similar plausible seeds are (γ)"),
-        gettext_noop("The probabilities that plausible seeds produce the row lie between the same two powers of γ."),
+        gettext_noop(
+            "Records are plausible seeds of a row if their probabilities of producing it lie between the "
+            "same two powers of γ."
+        ),
         minimum=1.01,
         maximum=1000.0,
     )
     epsilon0: float = choice(
         1.0,
-        gettext_noop("ε₀ of the test"),
+        gettext_noop("ε₀ for the test"),
         gettext_noop("The number of plausible seeds is compared with k plus Laplace noise of scale 1/ε₀."),
         minimum=0.01,
         maximum=100.0,
@@ -88,7 +91,7 @@ class Deniability(Choices):
     )
     network: float = choice(
         1.0,
-        gettext_noop("ε of the network"),
+        gettext_noop("ε for the network"),
         gettext_noop(
             "This ε applies separately to the quarter of the records that determines the network's structure and to "
             "the quarter that determines its parameters."

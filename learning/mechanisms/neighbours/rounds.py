@@ -68,7 +68,7 @@ class NeighbourChoices(HolderChoices):
     )
     first_queries: int | None = choice(
         None,
-        gettext_noop("Points of the first round"),
+        gettext_noop("Points in the first round"),
         gettext_noop("Leave empty to use one fifteenth of all queried points, up to 600."),
         minimum=1,
         maximum=10**9,
@@ -99,12 +99,12 @@ class NeighbourChoices(HolderChoices):
         percent=True,
     )
     kernel: str = choice(
-        "uniform", gettext_noop("Weight of a record"), values={name: _KERNEL_LABELS[name] for name in KERNELS}
+        "uniform", gettext_noop("Record weight"), values={name: _KERNEL_LABELS[name] for name in KERNELS}
     )
     records: float = choice(
         1.0,
         gettext_noop("Records per holder"),
-        gettext_noop("The forecast uses this public number, which is not counted from the data."),
+        gettext_noop("A public number for the forecast. It is not counted from the data."),
         minimum=1.0,
         maximum=1e4,
     )

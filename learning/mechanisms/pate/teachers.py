@@ -92,7 +92,7 @@ class Teachers(Choices):
     )
     learner_parameters: Mapping[str, Any] = choice(
         {},
-        gettext_noop("Parameters of the learner"),
+        gettext_noop("Learner parameters"),
         gettext_noop("Parameters you leave out take their default values."),
     )
     unlabelled: str = choice(
@@ -107,7 +107,7 @@ class Teachers(Choices):
     aggregator: Mapping[str, Any] | None = choice(
         None,
         gettext_noop("Aggregator"),
-        gettext_noop("Name and parameters before any scaling."),
+        gettext_noop("Name and parameters, before they are scaled to the number of votes."),
         kinds=AGGREGATORS,
         unset=gettext_noop("the plan chooses"),
     )

@@ -85,7 +85,7 @@ class StepChoices(HolderChoices):
     step_size: float | None = choice(None, gettext_noop("Step size"), BY_RULE, minimum=1e-6, maximum=1e6, unset=UNSET)
     publish: str = choice(
         "",
-        gettext_noop("Published"),
+        gettext_noop("Result to publish"),
         values={
             "": gettext_noop("the student if labelled public points show that it is better, otherwise the model"),
             "student": gettext_noop("the student"),
@@ -97,8 +97,8 @@ class StepChoices(HolderChoices):
         False,
         gettext_noop("Balance the classes"),
         gettext_noop(
-            "The model answers as if all classes were equally frequent, so it finds rare classes more often. Fewer of "
-            "its answers are right in total, often many fewer. Probabilities and privacy costs stay the same."
+            "The model answers as if all classes were equally frequent, so it finds rare classes more often. In "
+            "total, fewer of its answers are right, often far fewer. Probabilities and privacy costs stay the same."
         ),
     )
 

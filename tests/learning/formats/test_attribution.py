@@ -103,7 +103,7 @@ def test_addresses_of_a_bundle_and_of_two_servers_are_told_apart(tmp_path: Path)
     ]
     facts, balance = read(tmp_path, *entries, bundle={"type": "collection"})
     assert measured(facts) == [("b", 1), ("a", 2)]
-    assert reasons(balance) == {"Its patient is on another server.": 3}
+    assert reasons(balance) == {"The resource's patient is on another server.": 3}
     twice = [{"fullUrl": f"{server}/Patient/a", "resource": patient("a")} for server in (SERVER, "https://o.example")]
     with pytest.raises(DataError, match="two patients with the id “a”"):
         read(tmp_path, *twice, bundle={"type": "collection"})
