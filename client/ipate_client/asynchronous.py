@@ -84,7 +84,7 @@ class AsyncSite:
         return await to_thread(self.site.register_encoder, study, file, takes=takes, tokenizer=tokenizer, **fields)
 
     async def set_up_rehearsal(self, *, members: Mapping[str, str] | None = None, **fields: Any) -> Study:
-        """Create a rehearsal study for data that are not confidential."""
+        """Create a rehearsal study for data that is not secret."""
         return await to_thread(self.site.set_up_rehearsal, members=members, **fields)
 
     async def import_dataset(
@@ -150,7 +150,7 @@ class AsyncSite:
     async def draw_head_counts(
         self, study: Study | str, *, counts: Mapping[str, int] | None = None, follows: int = 0
     ) -> pd.DataFrame:
-        """Draw noisy head counts, which charges everyone who is counted, or enter public ones."""
+        """Count people at each level with noise, or enter public numbers."""
         return await to_thread(self.site.draw_head_counts, study, counts=counts, follows=follows)
 
     async def webhooks(self, study: Study | str) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ class Results(Runs):
         """Return the table of a *counts* run: values of its columns, people, intervals, and sums of weights.
 
         The interval from least_95 to most_95 is valid for every distribution of levels among the cells. If people are
-        counted by their promise, the interval from low_95 to high_95 assumes a random distribution.
+        weighted by their promise, the interval from low_95 to high_95 assumes a random distribution.
 
         The study's release register records this download.
         """
@@ -95,7 +95,7 @@ class Results(Runs):
 
         Args:
             run: A finished run of *counts* or *synthesis*.
-            reason: Shown to everyone who has downloaded the data or requests them.
+            reason: Shown to everyone who has downloaded the data or requests it.
         """
         return self._json("POST", at("runs", id_of(run), "table", "withdraw"), json={"reason": reason})
 

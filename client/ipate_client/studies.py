@@ -95,7 +95,7 @@ class Studies(Connection):
         return self._json("POST", path, data={**sent, "takes": json.dumps(dict(takes))}, files=files)
 
     def set_up_rehearsal(self, *, members: Mapping[str, str] | None = None, **fields: Any) -> Study:
-        """Create a rehearsal study for data that are not confidential. For administrators of the installation.
+        """Create a rehearsal study for data that is not secret. For administrators of the installation.
 
         You become its operator and data steward.
 
@@ -211,13 +211,15 @@ class Studies(Connection):
     def draw_head_counts(
         self, study: Study | str, *, counts: Mapping[str, int] | None = None, follows: int = 0
     ) -> pd.DataFrame:
-        """Draw noisy head counts, which charges everyone who is counted, or enter public ones. For operators.
+        """Count people at each level with noise, or enter public numbers. For operators.
+
+        Counting charges everyone who is counted.
 
         Args:
             study: The study.
-            counts: Public numbers by level, such as ``{"HIGH": 120, "AVERAGE": 310, "LOW": 90}``; by default, the
-                numbers are drawn.
-            follows: The ``release`` of the newest head counts. Required to draw again, because each draw is charged.
+            counts: Public numbers by level, such as ``{"HIGH": 120, "AVERAGE": 310, "LOW": 90}``; by default,
+                people are counted with noise.
+            follows: The ``release`` of the newest head counts. Required to count again, because each count is charged.
         """
         sent = {"follows": follows} if counts is None else {"counts": dict(counts)}
         return frame(self._once_list(at("studies", slug_of(study), "head-counts"), json=sent))

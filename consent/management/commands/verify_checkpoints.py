@@ -33,7 +33,7 @@ class Command(BaseCommand):
             "--key",
             action="append",
             metavar="KEY",
-            help="a public key that may have signed them (default: those in the settings)",
+            help="a public key that may have signed the checkpoints (default: those in the settings)",
         )
 
     def handle(self, *args: Any, files: list[Path], key: list[str] | None, **options: Any) -> None:

@@ -1,7 +1,7 @@
 """Import tables (CSV, Excel, Parquet, SPSS, Stata, SAS, ARFF) or images (zip, npz, mat, idx) into a study's dataset.
 
-If there are errors, they are all reported with file, row and column, and nothing is imported. For each unknown
-pseudonym a holder is created.
+If there are errors, the command reports all of them with file, row and column, and imports nothing. It creates a holder
+for each unknown pseudonym.
 """
 
 from argparse import ArgumentParser

@@ -45,7 +45,7 @@ class Command(BaseCommand):
             "--list",
             dest="listed",
             metavar="FILE",
-            help="only write the decisions that cannot be recorded to a CSV file (pseudonym, kind, day); "
+            help="only write a CSV file (pseudonym, kind, day) with the decisions that cannot be recorded; "
             "--user must be a data steward of the study",
         )
         parser.add_argument(
