@@ -65,7 +65,7 @@ def canonical(value: object) -> str:
         )
     if len(name) > LONGEST:
         problem = Sentence(_("The pseudonym “%(name)s” has %(count)d characters."), name=_shown(name), count=len(name))
-        raise PseudonymError(problem, Sentence(_("Use at most %(most)d."), most=LONGEST))
+        raise PseudonymError(problem, Sentence(_("Use at most %(most)d characters."), most=LONGEST))
     unseen = next((letter for letter in name if not letter.isprintable()), None) or _first(_UNSEEN.search(name))
     if unseen is not None:
         text = _("The pseudonym “%(name)s” contains the invisible character %(character)s.")
@@ -80,7 +80,7 @@ def canonical(value: object) -> str:
         problem = Sentence(
             _("The pseudonym “%(name)s” is too similar to the pseudonym of an erased person."), name=_shown(name)
         )
-        raise PseudonymError(problem, _("Use a different one."))
+        raise PseudonymError(problem, _("Use a different pseudonym."))
     return name
 
 

@@ -263,7 +263,7 @@ class _Column:
         if isinstance(cell, float) or _NOT_FINITE.fullmatch(cell) or math.isinf(_number(cell)):
             return f"“{_shown(cell)}” is not finite.", remedy
         if _THOUSANDS.fullmatch(cell):
-            remedy = "Write it without thousands separators and with a decimal point."
+            remedy = "Write the number without thousands separators and with a decimal point."
         elif _DECIMAL_COMMA.fullmatch(cell):
             remedy = "Declare “decimal”: “,” in the schema."
         return f"“{_shown(cell)}” is not a number.", remedy

@@ -154,8 +154,8 @@ def _records_fate(event: ConsentEvent) -> str:
     rows = Disposal.objects.filter(holder=event.holder_id, kind__in=kinds, recorded_at__gte=event.recorded_at)
     first = rows.order_by("sequence").first()
     if first is not None and first.kind == Disposal.Kind.KEPT:
-        return _("They stay stored, as you asked, but are not used. You can have them erased at any time.")
-    return _("This website will erase them within a day.")
+        return _("These records stay stored, as you asked, but are not used. You can have them erased at any time.")
+    return _("This website will erase these records within a day.")
 
 
 def _before(event: ConsentEvent) -> list[tuple[str, str]]:

@@ -142,7 +142,7 @@ class Study(Recorded):
         max_length=10,
         choices=AfterWithdrawal,
         default=AfterWithdrawal.ASKED,
-        help_text=_("Data holders read this before they decide. It is applied automatically."),
+        help_text=_("Data holders read this before they decide, and the site applies it automatically."),
     )
     lawful_basis = models.CharField(_("lawful basis"), max_length=20, choices=LawfulBasis, default=LawfulBasis.CONSENT)
     jurisdiction = models.CharField(

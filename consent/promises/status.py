@@ -259,7 +259,7 @@ class HolderStatus:
             return [reason, *self._promised()]
         if self.ends_with_form:
             return [reason, _("You can decide again when there is new information."), *self._promised()]
-        return [reason, _("Read it and decide again."), *self._promised()]
+        return [reason, _("Read the new information and decide again."), *self._promised()]
 
     def _promised(self) -> list[str]:
         """Return sentences on the promise to the holder and, if it differs, on the current meaning of their level."""

@@ -192,7 +192,11 @@ def circumstance_record(
         raise ValidationError({"kind": message})
     if kind == _KIND.INCAPABLE and before in REPRESENTED:
         raise ValidationError(
-            {"kind": _("Another person already answers for these records. Record who answers for them now.")}
+            {
+                "kind": _(
+                    "Another person already answers for these records. If that has changed, record who answers now."
+                )
+            }
         )
     return circumstance_append(_new(holder, kind, until, reason, acting_user))
 

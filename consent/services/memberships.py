@@ -156,7 +156,7 @@ def role_change_confirm(*, proposal: RoleChange, acting_user: AbstractBaseUser) 
         own=_("You proposed this yourself. Another person who oversees the study must confirm it."),
     )
     if proposal.role not in roles_given_by(proposal.changed_by, study):
-        raise ValidationError(_("The proposer can no longer give this role. Propose it again."))
+        raise ValidationError(_("The proposer can no longer give this role. Propose the change again."))
     if giving:
         membership_give(Membership(study=study, user_id=proposal.user_id, role=proposal.role), acting_user, proposal)
         return

@@ -172,8 +172,8 @@ class PublicationForm(forms.Form):
         max_value=600,
         help_text=gettext_lazy(
             "After that, everyone is asked again, and their records will not be used until they answer. People read "
-            "this before they decide, and get an email a month before. If you leave this and the day below empty, "
-            "consent is valid until it is withdrawn."
+            "this before they decide, and get an email a month before their consent ends. If you leave this and the "
+            "day below empty, consent is valid until it is withdrawn."
         ),
     )
     valid_until = DayField(

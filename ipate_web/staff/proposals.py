@@ -72,8 +72,8 @@ class ShareForm(forms.Form):
         max_value=100,
         widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}),
         help_text=gettext_lazy(
-            "All shares together can be at most 100 %. Anything the run does not use becomes available again when it "
-            "ends."
+            "All shares together can be at most 100 %. When the run ends, anything that it did not use becomes "
+            "available again."
         ),
     )
 

@@ -48,7 +48,9 @@ def main(folder: Path) -> None:
         return
     except Exception as error:  # onnxruntime raises many types of exceptions
         problem = Sentence(_("The network does not run (%(error)s)."), error=str(error)[:200])
-        frame_write(replies, problem=_kept(problem), remedy=_("Check it with onnxruntime, and export it again."))
+        frame_write(
+            replies, problem=_kept(problem), remedy=_("Check the network with onnxruntime, and export it again.")
+        )
         return
     frame_write(replies, width=width)
     gc.freeze()  # a garbage collection in a copy would write to all of its memory

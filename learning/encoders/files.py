@@ -159,7 +159,7 @@ class Pieces:
             from tokenizers import Tokenizer  # an optional package, needed only for texts
         except ImportError:
             problem = _("Encoders for texts need the library “tokenizers”, which is not installed.")
-            raise EncoderError(problem, _("The guide to encoders explains how to install it.")) from None
+            raise EncoderError(problem, _("The guide to encoders explains how to install this library.")) from None
         try:
             self._tokenizer: Any = Tokenizer.from_str(tokenizer)
         except Exception:  # the Rust code raises no more specific type

@@ -15,7 +15,7 @@ from learning.encoders.files import FIRST, EncoderError, EncoderFile, ImageInput
 from learning.exports.graph import FLOAT, INT64, OPSETS, Graph
 
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
-_AGAIN = _("Export it again as a single ONNX file that uses only standard operators.")
+_AGAIN = _("Export the network again as a single ONNX file that uses only standard operators.")
 _RANKS = (2, 3, 4)
 
 _NAMES = """
@@ -80,7 +80,9 @@ def _operators_check(network: onnx.ModelProto) -> None:
         if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS:
             name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             problem = Sentence(_("The network uses an operator that encoders may not use: %(name)s."), name=name[:100])
-            raise EncoderError(problem, _("Export it without randomness or loops, using only standard ONNX operators."))
+            raise EncoderError(
+                problem, _("Export the network without randomness or loops, using only standard ONNX operators.")
+            )
         if node.op_type == "Constant":
             constants.update((node.output[0], each.t) for each in node.attribute if each.name == "value")
         training = {each.name: each.i for each in node.attribute}.get("training_mode")
@@ -88,7 +90,7 @@ def _operators_check(network: onnx.ModelProto) -> None:
             training = node.input[2] not in constants or onnx.numpy_helper.to_array(constants[node.input[2]]).any()
         if training:
             problem = Sentence(_("The network's operator %(name)s is in training mode."), name=node.op_type)
-            raise EncoderError(problem, _("Export it for inference: in PyTorch, call eval() first."))
+            raise EncoderError(problem, _("Export the network for inference: in PyTorch, call eval() first."))
 
 
 def _nodes(network: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -194,7 +196,7 @@ def _inputs(network: onnx.ModelProto) -> list[str]:
 
 def _wrong_inputs(names: list[str], wanted: str) -> EncoderError:
     problem = Sentence(_("The network has the inputs %(names)s."), names=", ".join(names)[:200] or "–")
-    return EncoderError(problem, Sentence(_("Export it with: %(wanted)s."), wanted=wanted))
+    return EncoderError(problem, Sentence(_("Export the network with: %(wanted)s."), wanted=wanted))
 
 
 def _inserted(graph: Graph, network: onnx.ModelProto, inputs: dict[str, str]) -> tuple[str, int]:
@@ -203,7 +205,7 @@ def _inserted(graph: Graph, network: onnx.ModelProto, inputs: dict[str, str]) ->
     rank = len(output.shape.dim) if output.HasField("shape") else 0
     if rank not in _RANKS:
         problem = Sentence(_("The network's output has %(rank)s axes."), rank=rank)
-        raise EncoderError(problem, _("Export it so that its first output is a vector or a feature map."))
+        raise EncoderError(problem, _("Export the network so that its first output is a vector or a feature map."))
     network = compose.add_prefix(network, f"{graph.unused('encoder')}/")
     names = dict(zip(inputs, _inputs(network), strict=True))
     graph.insert(network.graph, {names[name]: value for name, value in inputs.items()})

@@ -71,7 +71,7 @@ def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[An
         return schema.text.encode(x.tolist())
     if x.dtype.kind not in "fiub":
         holds = Sentence(_("“x” contains %(type)s."), type=x.dtype)
-        report.add(DataError(holds, _("Save it as numbers."), column="x"))
+        report.add(DataError(holds, _("Save the array as numbers."), column="x"))
         return None
     if x.shape[1:] != schema.shape or not len(x):
         differs = Sentence(
@@ -273,7 +273,7 @@ def npz_arrays(path: Path, wanted: Sequence[str], report: Report) -> dict[str, A
     npz_shapes(path)
     with _sound_npz(path), np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in ARRAYS if name in archive}
-    contents = Sentence(_("It contains: %(names)s."), names=", ".join(arrays) or "–")
+    contents = Sentence(_("The file contains: %(names)s."), names=", ".join(arrays) or "–")
     report.add(*(array_missing(name, contents) for name in wanted if name not in arrays))
     return {name: arrays[name] for name in wanted if name in arrays}
 
@@ -323,7 +323,7 @@ def _read_array(path: Path, axes: int, progress: Progress) -> npt.NDArray[np.uin
         text = _("The file should contain %(expected)s values, but contains %(found)s.")
         count = f"> {expected:,}" if len(values) > expected else f"{len(values):,}"
         problem = Sentence(text, expected=f"{expected:,}", found=count)
-        raise DataError(problem, _("It is cut off or damaged: download or export it again."), file=path)
+        raise DataError(problem, _("The file is cut off or damaged. Download or export it again."), file=path)
     if not expected:
         raise DataError(_("The file contains no records."), _("Add records."), file=path)
     return np.frombuffer(values, np.uint8).reshape(shape)
@@ -332,10 +332,10 @@ def _read_array(path: Path, axes: int, progress: Progress) -> npt.NDArray[np.uin
 def _sound_mat(path: Path) -> AbstractContextManager[None]:
     unsound = scipy.io.matlab.MatReadError
     return sound(
-        path, _("The file is not a valid MATLAB file (%(error)s)."), _("Download or export it again."), unsound
+        path, _("The file is not a valid MATLAB file (%(error)s)."), _("Download or export the file again."), unsound
     )
 
 
 def _sound_npz(path: Path) -> AbstractContextManager[None]:
-    remedy = _("Save it with numpy.savez, as plain numbers and texts.")
+    remedy = _("Save the arrays with numpy.savez, as plain numbers and texts.")
     return sound(path, _("The file is not a valid npz file (%(error)s)."), remedy)

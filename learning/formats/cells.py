@@ -117,7 +117,7 @@ def sound_parquet(path: Path) -> AbstractContextManager[None]:
     return sound(
         path,
         _("The file is not a valid Parquet file (%(error)s)."),
-        _("Download or export it again."),
+        _("Download or export the file again."),
         pa.ArrowException,
     )
 
@@ -131,7 +131,7 @@ def _plain(schema: pa.Schema, wanted: set[str], report: Report) -> list[str]:
         kind = schema.field(name).type
         if _is_opaque(kind):
             problem = Sentence(_("The column contains %(type)s."), type=kind)
-            report.add(DataError(problem, _("Save it as numbers or text."), column=name))
+            report.add(DataError(problem, _("Save the column as numbers or text."), column=name))
         else:
             names.append(name)
     return names
@@ -143,7 +143,7 @@ def values_of(column: pa.Array) -> list[object]:
 
 #: Number of rows in which a header is searched for.
 _FIRST = 100
-_AGAIN = _("Save it again with the program that made it, or as CSV.")
+_AGAIN = _("Save the file again with the program that made it, or as CSV.")
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _fits(number: int, row: Sequence[object], columns: int, report: Report) -> b
     beyond = [value for value in row[columns:] if value != ""]
     if beyond:
         problem = Sentence(_("The row has a cell after the last named column: “%(value)s”."), value=shown(beyond[0]))
-        report.add(DataError(problem, _("Name its column in the header, or remove the cell."), row=number))
+        report.add(DataError(problem, _("Name the cell's column in the header, or remove the cell."), row=number))
         report.balance.see(ROWS)
         report.balance.refuse(ROWS)
     return not beyond

@@ -223,7 +223,7 @@ class Dated:
             else:
                 text = _("The column %(reference)s contains the date to count from, but “%(value)s” is not a date.")
                 problem = Sentence(text, value=shown(references[place]), reference=self.reference)
-                remedy = _("Correct it, or declare under “missing” how unknown dates are written.")
+                remedy = _("Correct the date, or declare under “missing” how unknown dates are written.")
             yield DataError(problem, remedy, row=place + 1, column=self.name)
 
     def _is_duration(self, value: object) -> bool:
@@ -477,7 +477,7 @@ class NumericColumn(_Column):
             return Sentence(_("“%(value)s” is not finite."), value=shown(value)), self._remedy
         remedy = self._remedy
         if has_thousands(value):
-            remedy = _("Write it without thousands separators and with a decimal point.")
+            remedy = _("Write the number without thousands separators and with a decimal point.")
         elif _DECIMAL_COMMA.fullmatch(str(value)):
             remedy = _("Declare “decimal”: “,” in the schema.")
         return Sentence(_("“%(value)s” is not a number."), value=shown(value)), remedy

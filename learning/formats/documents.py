@@ -109,9 +109,9 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
     path = ".".join(_path(place[2:] if column is not None else place)) or "–"
     match details["type"]:
         case "missing":
-            return DataError(Sentence(_("“%(path)s” is missing."), path=path), _("Add it."), column=column)
+            return DataError(Sentence(_("“%(path)s” is missing."), path=path), _("Add this field."), column=column)
         case "unexpected_keyword_argument":
-            remedy = _("Remove it, or correct its name. The JSON Schema lists the allowed names.")
+            remedy = _("Remove this field, or correct its name. The JSON Schema lists the allowed names.")
             return DataError(Sentence(_("“%(path)s” is unknown."), path=path), remedy, column=column)
         case "union_tag_not_found" | "union_tag_invalid" if not place:
             problem = _("The schema has neither “kind”: “table” nor “kind”: “image”.")
@@ -134,7 +134,7 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
         case "model_attributes_type" | "dataclass_type":
             problem = Sentence(_("“%(path)s” is not an object."), path=path)
             return DataError(
-                problem, _("Write it with a “kind”, or as a column with “name” and “role”."), column=column
+                problem, _("Write an object with a “kind”, or a column with “name” and “role”."), column=column
             )
     problem = Sentence(_("“%(path)s” is %(value)s."), path=path, value=repr(details["input"])[:60])
     return DataError(problem, _EXPECTED.get(details["type"], details["msg"]), column=column)

@@ -275,7 +275,7 @@ def _of_text(path: Path) -> Draft:
     header = _is_header(rows[first], rows[first + 1 :])
     names = rows[first] if header else [f"column {number}" for number in range(1, width + 1)]
     if not header:
-        remarks.append(_("The file seems to have no header. Name its columns in order."))
+        remarks.append(_("The file seems to have no header. Name the columns in order."))
     below = list(zip(rows, places, strict=True))[first + header :]
     other = [place for row, place in below if len(row) != len(names)]
     if other:
@@ -300,7 +300,7 @@ def _split(lines: list[str], delimiter: str) -> tuple[list[list[str]], list[int]
             start = reader.line_num + 1
     except csv.Error as error:
         problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
-        raise DataError(problem, _("Check its quotes.")) from error
+        raise DataError(problem, _("Check the line's quotes.")) from error
     return rows, places
 
 
@@ -336,11 +336,9 @@ def _of_rows(names: list[str], rows: Sequence[Sequence[str]], places: Sequence[i
         text = _("The draft does not use these columns: %(names)s. Give them another role if they should be used.")
         remarks.append(Sentence(text, names=shown(", ".join(unused))))
     if holder is None:
-        remarks.append(
-            _("No column looks like it contains data holders' pseudonyms. If there is such a column, choose it.")
-        )
+        remarks.append(_("No column seems to contain data holders' pseudonyms. If there is such a column, choose it."))
     if label is None:
-        remarks.append(_("No column looks like it contains classes to learn. If there is such a column, choose it."))
+        remarks.append(_("No column seems to contain classes to learn. If there is such a column, choose it."))
     if dated:
         remarks.append(
             _("Dates are converted to the time until another date. Choose that date, and the longest possible time.")

@@ -284,7 +284,7 @@ def _latest_versions(resources: list[_Resource], balance: Balance) -> list[_Reso
             if latest is None and reason == _OLD:
                 if each.kind == "Patient":
                     problem = Sentence(_("The file contains two patients with the id “%(name)s”."), name=each.id)
-                    raise DataError(problem, _("Remove one of them."))
+                    raise DataError(problem, _("Remove one of the patients."))
                 reason = _UNCLEAR
             balance.leave_out(_part(each), reason, place=each.place)
     return sorted(kept)
@@ -362,7 +362,7 @@ def _documents(path: Path, member: str | None) -> Iterator[dict[str, Any]]:
             document, place = decoder.raw_decode(text, place)
         except (json.JSONDecodeError, RecursionError) as error:
             problem = Sentence(_("The file is not valid JSON (%(error)s)."), error=error)
-            raise DataError(problem, _("Export it again.")) from error
+            raise DataError(problem, _("Export the file again.")) from error
         place = _next(text, place)
         for each in document if isinstance(document, list) else [document]:
             yield _dict(each)

@@ -39,12 +39,12 @@ _UNSOUND: tuple[type[Exception], ...] = (
 _BEGINNING = 512
 _FIRST_RESOURCE = 1 << 16
 _RESOURCE_TYPE = re.compile(rb'"resourceType"\s*:\s*"')
-_TABLE = _("Save its contents as a table: CSV, Excel or Parquet.")
+_TABLE = _("Save the file's contents as a table: CSV, Excel or Parquet.")
 _ZIPPED = _("Put all images into one zip file, with a folder for each class, and choose that file.")
-_FHIR = _("Save its contents as a table: CSV, Excel or Parquet. For FHIR, use a bundle or NDJSON.")
-_CONVERT = _("Save it as npz or CSV with the program that created it.")
-_WRITE_CSV = _("Save it as CSV with write.csv.")
-_UNPACK = _("Unpack it, and choose the file that contains the records.")
+_FHIR = _("Save the file's contents as a table: CSV, Excel or Parquet. For FHIR, use a bundle or NDJSON.")
+_CONVERT = _("Save the data as npz or CSV with the program that created the file.")
+_WRITE_CSV = _("Save the data as CSV with write.csv.")
+_UNPACK = _("Unpack the archive, and choose the file that contains the records.")
 #: Signatures of other kinds of files: bytes, their position, the kind, and a remedy if the kind is not supported.
 _KINDS = (
     (b"PAR1", 0, "Parquet", ""),
@@ -67,7 +67,7 @@ _KINDS = (
     (b"\x89HDF", 0, "HDF5", _CONVERT),
     (b"CDF\x01", 0, "NetCDF", _CONVERT),
     (b"SQLite format 3", 0, "SQLite", _TABLE),
-    (b"\x93NUMPY", 0, "npy", _("Save it with numpy.savez, using the arrays x, y and holder.")),
+    (b"\x93NUMPY", 0, "npy", _("Save the data with numpy.savez, using the arrays x, y and holder.")),
     (b"\x80\x04", 0, "pickle", _CONVERT),
     (b"RDX2\n", 0, "R", _WRITE_CSV),
     (b"RDX3\n", 0, "R", _WRITE_CSV),
@@ -121,7 +121,7 @@ def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
                 yield Content(raw, raw.tell, path.stat().st_size)
         except _DAMAGED as error:
             problem = Sentence(_("The file is damaged or cut off (%(error)s)."), error=error)
-            raise DataError(problem, _("Download or export it again."), file=path) from error
+            raise DataError(problem, _("Download or export the file again."), file=path) from error
         except DataError as error:
             raise error.at(file=path) from None
 
@@ -220,7 +220,7 @@ def _kind_of_archive(path: Path) -> str:
 def cannot_open(path: Path, error: OSError) -> DataError:
     """Return a DataError for a file that is missing or not readable."""
     problem = Sentence(_("The file cannot be opened (%(error)s)."), error=error.strerror)
-    return DataError(problem, _("Check its name and location."), file=path)
+    return DataError(problem, _("Check the file's name and location."), file=path)
 
 
 @contextmanager

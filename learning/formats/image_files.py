@@ -41,7 +41,7 @@ _PALETTE = "PALETTE COLOR"
 #: Photometric interpretations that are read as RGB; pydicom converts those whose names begin with YBR.
 _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 _BITS = (1, 8, 16, 32)
-_OTHERWISE = _("Save it as PNG, or leave it out.")
+_OTHERWISE = _("Save the image as PNG, or leave it out.")
 
 
 def is_dicom(start: bytes) -> bool:
@@ -188,14 +188,14 @@ def open_images(path: Path, table: Path | None) -> Iterator[tuple[zipfile.ZipFil
     Raises:
         DataError: The archive or the table is broken, or the table lists files that do not exist.
     """
-    problem, remedy = _("The zip file is not valid (%(error)s)."), _("Create it again.")
+    problem, remedy = _("The zip file is not valid (%(error)s)."), _("Create the zip file again.")
     with sound(path, problem, remedy), zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if _is_image(archive, name)]
         check_different(names)
         tables = [name for name in archive.namelist() if _is_visible(name) and name.lower().endswith(_TABLE_SUFFIXES)]
         if table is None and len(tables) > 1:
             problem = Sentence(_("The archive contains several tables: %(names)s."), names=", ".join(tables[:5]))
-            raise DataError(problem, _("Keep only one, with the columns file, class and holder."))
+            raise DataError(problem, _("Keep only one table, with the columns file, class and holder."))
         if table is not None:
             with open_content(table) as content:
                 entries = _listed(text_of(content.stream).read().splitlines(keepends=True), names, table.name)
@@ -205,7 +205,9 @@ def open_images(path: Path, table: Path | None) -> Iterator[tuple[zipfile.ZipFil
         else:
             entries = [Entry(name, PurePosixPath(name).parent.name) for name in names]
         if not entries:
-            raise DataError(_("The archive contains no images."), _("Add PNG, JPEG, TIFF or DICOM files to it."))
+            raise DataError(
+                _("The archive contains no images."), _("Add PNG, JPEG, TIFF or DICOM files to the archive.")
+            )
         yield archive, entries
 
 
@@ -330,7 +332,7 @@ def _readable() -> Iterator[None]:
     except (DataError, MemoryError):
         raise
     except Exception as error:  # each library raises its own errors
-        remedy = _("Save it as PNG, JPEG, TIFF or uncompressed DICOM, or leave it out.")
+        remedy = _("Save the image as PNG, JPEG, TIFF or uncompressed DICOM, or leave it out.")
         raise DataError(Sentence(_NOT_READ, error=type(error).__name__), remedy) from error
 
 
@@ -394,7 +396,7 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
     }
     if columns["file"] is None:
         problem = Sentence(_("The table %(name)s has no column “file”."), name=name)
-        raise DataError(problem, _("Name its columns file, class and holder."))
+        raise DataError(problem, _("Name the table's columns file, class and holder."))
     paths = dict.fromkeys(members)
     by_name: dict[str, list[str]] = {}
     for member in members:
@@ -436,4 +438,4 @@ def _whole_rows(reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
             yield row
     except csv.Error as error:
         problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
-        raise DataError(problem, _("Check its quotes."), row=reader.line_num) from error
+        raise DataError(problem, _("Check the line's quotes."), row=reader.line_num) from error

@@ -117,7 +117,7 @@ def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progres
     if "failed" in answer:
         logger.error("A file reader failed: %s.", answer["failed"])
         problem = _("The file is damaged, or its variant of the format is not supported.")
-        raise DataError(problem, _("Save it again, or in another format."))
+        raise DataError(problem, _("Save the file again, or in another format."))
     return answer
 
 

@@ -30,7 +30,7 @@ def check_numbers(*shape: int) -> None:
             count=f"{prod(shape):,}",
             most=f"{MOST_NUMBERS:,}",
         )
-        raise DataError(problem, _("Split it, and import the parts as separate datasets."))
+        raise DataError(problem, _("Split the file, and import the parts as separate datasets."))
 
 
 def most_content(size: int) -> int:
@@ -44,4 +44,4 @@ def unpacked_too_large(most: int) -> DataError:
         _("When unpacked, the file grows to more than %(most)s MB, far more than real data would."),
         most=f"{most >> 20:,}",
     )
-    return DataError(problem, _("Check where it comes from. If it is the right file, provide it uncompressed."))
+    return DataError(problem, _("Check where the file comes from. If it is the right file, provide it uncompressed."))

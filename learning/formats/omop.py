@@ -63,7 +63,7 @@ class _Row(NamedTuple):
         """
         if name not in self.cells:
             problem = Sentence(_("The table %(table)s has no column %(name)s."), table=f"{self.table}.csv", name=name)
-            raise DataError(problem, _("Export it with the columns of the OMOP Common Data Model."))
+            raise DataError(problem, _("Export the table with the columns of the OMOP Common Data Model."))
         return self.cells[name]
 
     def get(self, name: str) -> str:

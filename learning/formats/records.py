@@ -136,9 +136,11 @@ Columns = Mapping[str, Sequence[object]]
 Batch = tuple[Columns, Sequence[int]]
 """Records column by column, and their row numbers in the file."""
 _NO_ROLE = {
-    "label": _("Declare which column it is."),
-    "target": _("Declare which columns contain its parts."),
-    "holder": _("Declare which column it is, or use --holder-per-row if every row belongs to a different person."),
+    "label": _("Declare which column has this role."),
+    "target": _("Declare the columns with the parts of the target."),
+    "holder": _(
+        "Declare which column has this role, or use --holder-per-row if every row belongs to a different person."
+    ),
 }
 
 
@@ -213,14 +215,17 @@ def check_names(
     """Check the names of a file's columns, and add errors to the report."""
     declared = [column.name for column in schema.columns]
     for name in sorted(set(names) - set(declared)):
-        problem, remedy = _("The schema does not declare this column."), _("Declare it, even if it is not used.")
+        problem, remedy = (
+            _("The schema does not declare this column."),
+            _("Declare the column, even if it is not used."),
+        )
         report.add(DataError(problem, remedy, row=row, column=shown(name)))
     optional = _of_persons(schema)
     for name in (name for name in declared if name in wanted and name not in names and name not in optional):
-        problem, remedy = _("The column is missing."), _("Add it, or correct the header.")
+        problem, remedy = _("The column is missing."), _("Add the column, or correct the header.")
         report.add(DataError(problem, remedy, row=row, column=name))
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-        problem, remedy = _("The column appears twice."), _("Remove one.")
+        problem, remedy = _("The column appears twice."), _("Remove one of these columns.")
         report.add(DataError(problem, remedy, row=row, column=name))
 
 
@@ -287,7 +292,7 @@ class RecordEncoder:
             return None
         for name, is_wanted in ((holder.name, self.holders), (one.by, one.by and holder.name in columns)):
             if is_wanted and name not in columns:
-                raise DataError(_("The column is missing."), _("Add it, or correct the header."), column=name)
+                raise DataError(_("The column is missing."), _("Add the column, or correct the header."), column=name)
         return one if holder.name in columns else None
 
     def _counted(self, columns: Columns, one: OneRecord) -> Columns:
@@ -315,7 +320,7 @@ class RecordEncoder:
             needs = [each.name for each in answers if each.name not in spelled]
             unknown = [place for place in range(len(owners)) if any(made[name][place] == "" for name in needs)]
             problem = _("The value to learn is missing for “%(name)s”.")
-            remedy = _("Add it to one of this person's records.")
+            remedy = _("Add the value to one of this person's records.")
             faults = (DataError(Sentence(problem, name=owners[place]), remedy) for place in unknown)
             self.report.add(*faults)
             left = set(unknown)
@@ -393,7 +398,7 @@ class RecordEncoder:
                     text = _("“%(value)s” contains a point, but the decimal mark is a comma.")
                     fault = DataError(
                         Sentence(text, value=shown(value)),
-                        _("Write it without the point."),
+                        _("Write the number without the point."),
                         row=place + 1,
                         column=column.name,
                     )

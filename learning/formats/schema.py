@@ -87,7 +87,7 @@ class TabularSchema:
                 problem = Sentence(_("Two columns have the role “%(role)s”."), role=word)
                 raise DataError(problem, _("Give this role to only one column."))
         if not self.features:
-            raise DataError(_("No column has the role “feature”."), _("Declare at least one."))
+            raise DataError(_("No column has the role “feature”."), _("Declare at least one column with this role."))
         for name, count in Counter(self.feature_names).items():
             if count > 1:
                 problem = Sentence(_("Two numbers of a record have the same name, “%(name)s”."), name=shown(name))
@@ -99,13 +99,13 @@ class TabularSchema:
             problem = Sentence(
                 _("The delimiter %(delimiter)s is not a single character."), delimiter=repr(self.delimiter)
             )
-            raise DataError(problem, _("Declare one, such as a comma."))
+            raise DataError(problem, _("Declare a single character, such as a comma."))
         if self.decimal not in (".", ",") or self.decimal == self.delimiter:
             problem = Sentence(
                 _("The decimal mark %(mark)s must be a point or a comma, and must differ from the delimiter."),
                 mark=repr(self.decimal),
             )
-            raise DataError(problem, _("Declare the one used in the file."))
+            raise DataError(problem, _("Declare the decimal mark that the file uses."))
         for dated in self.dates:
             if (reference := dated.reference_column) is not None and reference not in self._may_be_dates:
                 text = _("Dates are counted from “%(name)s”, which is not a date column.")
@@ -116,7 +116,7 @@ class TabularSchema:
         if self.one_record is not None:
             if self.holder is None or self.text is not None:
                 text = _(
-                    "The schema combines each person's records into one, but it has no pseudonym column, or its "
+                    "The schema combines each person's records into one, but it has no pseudonym column, or the "
                     "records are texts."
                 )
                 raise DataError(text, _("Declare a pseudonym column and no text columns, or leave out “one_record”."))
@@ -133,7 +133,7 @@ class TabularSchema:
             _check_classes(self.classes)
             if self.targets:
                 problem = _("The column has the role “target”, but the schema declares classes.")
-                raise DataError(problem, _("Give it the role “label”."), column=self.targets[0].name)
+                raise DataError(problem, _("Give the column the role “label”."), column=self.targets[0].name)
             return
         if self.classes or self.label:
             problem = _("The schema declares both classes and another target.")
@@ -346,7 +346,7 @@ class ImageSchema:
             raise DataError(problem, Sentence(_("Use one of: %(names)s."), names=", ".join(FITS)))
         if self.window is not None and not (np.isfinite(self.window).all() and self.window[1] > 0):
             problem = Sentence(_("The window is %(window)s."), window=list(self.window))
-            raise DataError(problem, _("Declare its centre, and a width above 0."))
+            raise DataError(problem, _("Declare the window's centre, and a width above 0."))
 
     @property
     def shape(self) -> tuple[int, ...]:

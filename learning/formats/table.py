@@ -37,7 +37,7 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _BEGINNING = 4096
 _SEPARATOR = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 _BEFORE = 20
-_AS_UTF8 = _("Save it as UTF-8: Excel calls this “CSV UTF-8”.")
+_AS_UTF8 = _("Save the file as UTF-8: Excel calls this “CSV UTF-8”.")
 
 Line = tuple[int, list[str]]
 """Number of the line where a record starts (from 1), and the record's cells."""
@@ -241,7 +241,7 @@ def check_beginning(stream: IO[bytes]) -> None:
         raise DataError(_("The file is UTF-16 text instead of UTF-8."), _AS_UTF8)
     if len(_CONTROL.findall(start)) > len(start) // 20:
         problem = _("The file is not a text file, and its format is unknown.")
-        raise DataError(problem, _("Save it as CSV, Excel or Parquet, or save images as a zip file."))
+        raise DataError(problem, _("Save the data as CSV, Excel or Parquet, or save images as a zip file."))
 
 
 def check_text(lines: Iterable[str]) -> None:
@@ -286,7 +286,7 @@ def _records(lines: Lines, schema: TabularSchema, report: Report) -> Iterator[Li
             return
         except csv.Error as error:
             problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
-            report.add(DataError(problem, _("Check its quotes."), row=start))
+            report.add(DataError(problem, _("Check the line's quotes."), row=start))
             lines_read = before + reader.line_num + 1 - start  # an unclosed quote spans more than one line
             report.balance.see(ROWS, lines_read)
             report.balance.refuse(ROWS, lines_read)
@@ -374,7 +374,7 @@ def _no_text(row: int, cells: list[str], names: list[str]) -> Iterator[DataError
     for name, value in zip(names, cells, strict=True):
         if "\0" in value:
             problem = Sentence(_("“%(value)s” contains a null byte."), value=shown(value))
-            yield DataError(problem, _("Remove it, or save the file as plain text."), row=row, column=name)
+            yield DataError(problem, _("Remove the null byte, or save the file as plain text."), row=row, column=name)
         elif _NO_TEXT.search(value):
             # Only one error for the whole file, because an error for each line would not help.
             raise not_utf8(value, row, name)

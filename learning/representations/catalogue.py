@@ -169,11 +169,16 @@ class Interactions(Evened):
 
     name: ClassVar[str] = "interactions"
     label: ClassVar[str] = gettext_noop("Whitened columns with thresholds and interactions")
-    features: int = parameter(512, gettext_noop("number of random cosines"), minimum=1, maximum=4096)
+    features: int = parameter(512, gettext_noop("number of random cosine functions"), minimum=1, maximum=4096)
     frequency: float = parameter(
-        0.7, gettext_noop("standard deviation of the random weights of the columns' ranks"), minimum=0.01, maximum=100.0
+        0.7,
+        gettext_noop("standard deviation of the random weights that a cosine function gives to the columns' ranks"),
+        minimum=0.01,
+        maximum=100.0,
     )
-    spread: float = parameter(0.2, gettext_noop("standard deviation of each cosine"), minimum=0.001, maximum=100.0)
+    spread: float = parameter(
+        0.2, gettext_noop("standard deviation of each cosine function's values"), minimum=0.001, maximum=100.0
+    )
     seed: int = parameter(1, _SEED, minimum=0, maximum=2**31 - 1)
 
     def sentence(self) -> Sentence:

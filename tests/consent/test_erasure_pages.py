@@ -46,7 +46,7 @@ def test_a_withdrawal_without_an_answer_erases_the_records() -> None:
     client.post(url("withdraw"))
     assert consent_current(holder).kind == "withdrawn"
     assert holders_waiting(study) == {holder.pk}
-    assert ("This website will erase them within a day.") in client.get(
+    assert ("This website will erase these records within a day.") in client.get(
         reverse("consent:receipt", args=["digits", 2])
     ).text
     assert "stored records must be erased" in client.get(url("choice")).text
@@ -70,7 +70,7 @@ def test_wish_to_keep_records_is_on_record_and_they_can_be_erased_later() -> Non
     assert not holders_waiting(study)
     assert [row.kind for row in Disposal.objects.all()] == ["kept"], "the answer is logged"
     assert "None of your records are stored here." in client.get(url("choice")).text
-    assert ("They stay stored, as you asked, but are not") in client.get(
+    assert ("These records stay stored, as you asked, but are") in client.get(
         reverse("consent:receipt", args=["digits", 2])
     ).text
     assert url("erase") in client.get(url("choice")).text
@@ -135,7 +135,7 @@ def test_an_earlier_withdrawal_does_not_erase_records_to_be_kept() -> None:
     decide(holder)
     records_erase(study.pk)
     client.post(url("withdraw"), {"records": "keep"})
-    assert ("They stay stored, as you asked, but are not") in client.get(
+    assert ("These records stay stored, as you asked, but are") in client.get(
         reverse("consent:receipt", args=["digits", 4])
     ).text
     assert holders_waiting(study) == set() and erasures_waiting([study]) == []

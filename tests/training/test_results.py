@@ -106,7 +106,7 @@ def test_each_result_costs_what_it_added_to_the_bound_and_nothing_who_took_no_pa
     assert (second.cost.before, second.cost.after) == (once, usage_of(holder).right_guesses)
     assert once < second.cost.after
     outside = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")
-    assert "Not at all: it has not learned from your records." in page_of(outside)
+    assert "Not at all: your records were not used for this." in page_of(outside)
     assert usage_of(outside).uses == []
 
 

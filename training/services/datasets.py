@@ -126,7 +126,7 @@ def _owners(study: Study, rows: Rows, most: int, progress: Progress) -> tuple[np
     stays = records_first(owners, most) & ~np.isin(owners, list(refused))
     if not stays.any():
         problem = gettext_noop("All rows belong to people whose records were erased.")
-        raise DataError(problem, gettext_noop("Leave them out."))
+        raise DataError(problem, gettext_noop("Leave these rows out."))
     return owners, stays
 
 

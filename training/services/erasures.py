@@ -231,7 +231,7 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
         return study
     errors = {}
     if not reason.strip():
-        errors["reason"] = _("Enter a reason. Data holders read it, and it is logged.")
+        errors["reason"] = _("Enter a reason. Data holders read the reason, and it is logged.")
     last = erase_after or study.retention_until
     if last is None and not study.rehearsal:
         errors["erase_after"] = _("Enter the last day on which the private records are kept.")

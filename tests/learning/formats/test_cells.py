@@ -194,7 +194,7 @@ def test_thousands_separators_are_never_decimal_marks() -> None:
         assert any(remark.startswith("income: “,” in") for remark in draft.remarks)
         records, faults, _report = field(name, INCOME, delimiter="\t")
         assert not records and {fault[3].split(",")[0] for fault in faults} == {
-            "Write it without thousands separators and with a decimal point."
+            "Write the number without thousands separators and with a decimal point."
         }
 
 

@@ -172,7 +172,9 @@ def _schema(study: Study, path: Path | None) -> Schema:
     try:
         document = document_parse(path.read_bytes())
     except OSError as error:
-        raise DataError(f"The schema cannot be read ({error}).", "Check its name and location.", file=path) from error
+        raise DataError(
+            f"The schema cannot be read ({error}).", "Check the file's name and location.", file=path
+        ) from error
     except UnreadableError as error:
         raise DataError(f"The schema is not valid JSON: {error}.", "Correct it.", file=path) from error
     try:
