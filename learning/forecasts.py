@@ -33,7 +33,7 @@ ASSUMED = gettext_noop(
     "Assumes that half to nine tenths of the voters agree on the correct class, because no public points are labelled."
 )
 REHEARSED = gettext_noop(
-    "A rehearsal on labelled points of the test dataset: %(learned)d of them stand in for all people, and %(judged)d "
+    "A trial with labelled points of the test dataset: %(learned)d of them stand in for all people, and %(judged)d "
     "others measure the result."
 )
 CLUSTERS = gettext_noop(

@@ -272,9 +272,9 @@ class Proposals(Proposing):
             rounds: Rounds. In the second round, the model's input is the output of the first student's inner layer.
                 From 1 to 2. Default: 1.
             sigma: Noise multiplier σ. Leave this empty to set the value automatically. From 0.1 to 4096.
-            ridge: Ridge. Added to the curvature of the public points, in units of a step's noise, so that steps
-                move less in directions dominated by noise. Leave this empty to set the value automatically. From 0
-                to 1e+06.
+            ridge: Ridge. Added to the curvature of the public points, in units of a step's noise. A larger value
+                shortens steps in directions dominated by noise. Leave this empty to set the value automatically.
+                From 0 to 1e+06.
         """
         given = {**locals(), "variant": "individual"}
         return self._proposal(

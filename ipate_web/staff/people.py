@@ -374,7 +374,7 @@ def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) 
             form,
             action=_("Erase their records"),
             effects=[
-                _("Their rows in all private datasets and the scans of their letters will be erased for good."),
+                _("The person's rows in all private datasets and the scans of their letters will be erased for good."),
                 _("Your name and the reason will be stored permanently."),
             ],
             back=back,

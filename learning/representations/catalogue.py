@@ -298,9 +298,9 @@ class Patches(Whitened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "How similar each part of the image, including its colours, is to each of at most %(filters)d small "
-                "patches of public images and to their negatives. Reduced to at most %(components)d whitened "
-                "principal components of the public points."
+                "The similarity of each part of the image, including its colours, to at most %(filters)d small "
+                "patches of public images and to the negatives of these patches. Reduced to at most %(components)d "
+                "whitened principal components of the public points."
             ),
             filters=self.filters,
             components=self.components,

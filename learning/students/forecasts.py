@@ -52,8 +52,8 @@ _POINTS, _EIGENVECTORS = 1000, 100
 _CERTAIN = 0.05
 """Assumed standard deviation of a released label, as a share of the voters that it represents."""
 _TAUGHT = gettext_noop(
-    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers, each trained on %(records)d records, "
-    "vote on %(points)d public points, and a further %(judged)d points measure what a student learns from the votes."
+    "A trial with labelled points of the test dataset: %(teachers)d teachers, each trained on %(records)d records, "
+    "vote on %(points)d public points. A further %(judged)d points measure what a student learns from the votes."
 )
 
 

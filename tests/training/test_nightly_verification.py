@@ -152,7 +152,7 @@ def test_a_verification_that_did_not_run_is_shown(study, metric, monkeypatch) ->
         later.setattr("training.watch.OVERDUE", timedelta(0))
         assert state() == "overdue"
         assert all(
-            "The verification is overdue." in page and "It should run every night but has never" in page
+            "The verification is overdue." in page and "The verification should run every night but has never" in page
             for page in pages(study, "operator")
         )
     studies_verify()

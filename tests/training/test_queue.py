@@ -100,7 +100,7 @@ def test_when_a_run_is_expected_to_begin_and_to_end(study: Study, operator: User
     document = as_(operator).get(f"/api/v1/runs/{second.pk}").json()
     fetched = FetchedRun(document["id"], document["study"], document["title"], document["status"], document)
     assert "place 3 in the queue, expected to begin at" in fetched.status_text
-    for run, words in ((second, "Expected start:"), (first, "It will start as soon as a worker is free.")):
+    for run, words in ((second, "Expected start:"), (first, "The run will start as soon as a worker is free.")):
         assert words in as_(operator).get(f"/studies/table/runs/{run.pk}/").text
     waiting = next(row for row in queue_for(operator).waiting if row.run == first)
     assert (waiting.takes, waiting.ends) == (timedelta(minutes=10), None)

@@ -37,7 +37,8 @@ class Alliance(Recorded):
         _("sites that may collude"),
         default=1,
         help_text=_(
-            "Up to this many sites can collude with the hub, or leave out their noise, without anyone learning more."
+            "Up to this many sites can collude with the hub, or leave out their noise, without anyone learning more "
+            "about people."
         ),
     )
     terms = models.JSONField(

@@ -96,8 +96,8 @@ def _counted(run: Run) -> list[tuple[str, str, float, int]]:
             Sentence(
                 gettext_noop(
                     "According to the head counts, about %(people)d people take part, so δ may be at most "
-                    "%(most).2g. This study's δ is %(delta).2g, which cannot be changed because people were promised "
-                    "it. Ask them again in a new study with a smaller δ."
+                    "%(most).2g. This study's δ is %(delta).2g and cannot be changed, because people were promised "
+                    "this value. Ask them again in a new study with a smaller δ."
                 ),
                 people=people,
                 most=MOST_DELTA / people,

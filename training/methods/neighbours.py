@@ -125,8 +125,8 @@ def rounds_plan(
     if max(each.sigma for each in planned) > LARGEST_SIGMA:
         raise PlanError(
             gettext_noop(
-                "With this many labels and this share, the noise would drown out the answers. Request fewer labels, "
-                "or give the run a larger share."
+                "With this many labels and this share, the noise would hide the answers. Request fewer labels, or "
+                "give the run a larger share."
             )
         )
     return list(planned), notes, forecasts

@@ -30,8 +30,8 @@ from training.models import Run
 _LITTLE = 0.1
 
 _BRINGS_LITTLE = gettext_noop(
-    "Individual levels add little to this plan: asking only people who allow ε = %(epsilon)g, with that ε for all of "
-    "them, would already give %(part)d %% of its signal."
+    "Individual levels add little to this plan: asking only people who allow ε = %(epsilon)g, all with this ε, would "
+    "already give %(part)d %% of the plan's signal."
 )
 #: Gain in the forecast's share of correct answers below which levels are of little benefit.
 _HALF_A_POINT = 0.005

@@ -381,8 +381,8 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
         notes.append(
             Sentence(
                 gettext_noop(
-                    "That is more than a cell contains on average (%(mean).1f people), so most cells will look "
-                    "empty. Choose fewer bins, one column, or a larger share."
+                    "This error is larger than the average number of people in a cell (%(mean).1f), so most cells "
+                    "will look empty. Choose fewer bins, one column, or a larger share."
                 ),
                 mean=plan.people / plan.cells,
             )

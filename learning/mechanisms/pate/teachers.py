@@ -66,11 +66,11 @@ TEACHERS = 10
 _VOTES = 2000  # number of votes simulated if there are no labelled points
 _SEED = 0
 _TAUGHT = gettext_noop(
-    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers, each trained on %(records)d records, "
+    "A trial with labelled points of the test dataset: %(teachers)d teachers, each trained on %(records)d records, "
     "vote on %(judged)d other points."
 )
 _TAUGHT_QUICKLY = gettext_noop(
-    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers, each trained on %(records)d records, "
+    "A trial with labelled points of the test dataset: %(teachers)d teachers, each trained on %(records)d records, "
     "vote on %(judged)d other points. These teachers are faster models than the run's own, which would take too long "
     "for a forecast."
 )

@@ -125,8 +125,8 @@ class Steps(StepChoices):
         None,
         gettext_noop("Ridge"),
         gettext_noop(
-            "Added to the curvature of the public points, in units of a step's noise, so that steps move less in "
-            "directions dominated by noise. Leave this empty to set the value automatically."
+            "Added to the curvature of the public points, in units of a step's noise. A larger value shortens steps "
+            "in directions dominated by noise. Leave this empty to set the value automatically."
         ),
         minimum=0.0,
         maximum=1e6,

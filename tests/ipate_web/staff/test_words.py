@@ -28,7 +28,7 @@ def test_stored_sentences_are_translated_for_the_reader() -> None:
     stored = json.loads(json.dumps(note.to_json()))
     assert note == "Group HIGH has no holders."
     assert translated(note) == translated(stored) == "Group High protection has no holders."
-    large = "σ = %(sigma)g is large for %(votes)d votes: even a unanimous vote is often lost to the noise."
+    large = "σ = %(sigma)g is large for %(votes)d votes: the noise often outweighs even a unanimous vote."
     numbers, unknown = Sentence(large, sigma=0.5, votes=30), Sentence("<%(count)d> of some kind", count=3)
     assert translated(numbers) == numbers and translated(unknown) == "<3> of some kind"
     assert translated(Sentence("about %(share)d %% of them", share=7)) == "about 7 % of them"

@@ -50,7 +50,7 @@ class GNMax(Aggregator):
         if self.sigma * math.sqrt(2) <= votes:
             return []
         lost = gettext_noop(
-            "σ = %(sigma)g is large for %(votes)d votes: even a unanimous vote is often lost to the noise."
+            "σ = %(sigma)g is large for %(votes)d votes: the noise often outweighs even a unanimous vote."
         )
         return [Sentence(lost, sigma=self.sigma, votes=votes)]
 

@@ -155,7 +155,7 @@ def test_upsampling_never_asks_for_more_duplicates_than_teachers(groups: list[Pr
     [
         ({"aggregator": dataclasses.replace(AGGREGATOR, threshold=251.0)}, "T = 251 is above the number of votes"),
         ({"aggregator": dataclasses.replace(AGGREGATOR, threshold=25.0), "classes": 10}, "rejects hardly any"),
-        ({"aggregator": GNMax(sigma=180.0)}, "lost to the noise"),
+        ({"aggregator": GNMax(sigma=180.0)}, "votes: the noise often outweighs even a unanimous vote"),
         ({"groups": [*LEVELS, PrivacyGroup("NONE", 1.0, 0)]}, "Group NONE has no holders."),
     ],
 )
