@@ -221,9 +221,9 @@ READABLE = gettext_noop(
     "hard to learn or rare among the public points."
 )
 UNREADABLE = gettext_noop(
-    "You cannot see whether a class is found less often because people with records of that class chose a stricter "
-    "level. This is possible, because records count less at stricter levels. However, the classes of the people at "
-    "each level are private and never counted. These results depend on them only through noisy releases."
+    "These results do not show whether a class is found less often because people with records of that class chose a "
+    "stricter level. This is possible, because records count less at stricter levels. However, the classes of the "
+    "people at each level are private and never counted. These results depend on them only through noisy releases."
 )
 
 

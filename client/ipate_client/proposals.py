@@ -171,7 +171,7 @@ class Proposals(Proposing):
                 images.
             aggregator: Aggregator. Name and parameters, before they are scaled to the number of votes.
             weight_scheme: Weights. Default: gdp.
-            small_groups: Groups too small for a teacher. Default: merge.
+            small_groups: How to treat groups that are too small for a teacher. Default: merge.
             on_exhausted: What happens when a group's share is used up. Default: stop.
             variant: Variant of the method.
         """

@@ -271,7 +271,7 @@ class _Column:
     @property
     def _number_remedy(self) -> str:
         if self.type == "date":
-            return "Write the calculated time as a number instead of the date."
+            return "Write the time as a number, calculated as the schema declares, instead of the date."
         if not self.missing:
             return "Write a finite number, or declare under “missing” in the schema how unknown values are written."
         markers = " / ".join(marker or "“”" for marker in self.missing)

@@ -267,11 +267,11 @@ class Study(Recorded):
         """Refuse contradictory statements. Raises ValidationError."""
         if self.recipients and self.without_recipients:
             raise ValidationError(
-                {"without_recipients": _("Either say who sees raw records, or that no one does. You cannot do both.")}
+                {"without_recipients": _("Say either who sees raw records or that no one does, but not both.")}
             )
         if self.data_protection_officer and self.without_officer:
             raise ValidationError(
-                {"without_officer": _("Either name the officer, or say that none is required. You cannot do both.")}
+                {"without_officer": _("Either name the officer or say that none is required, but not both.")}
             )
 
     @property

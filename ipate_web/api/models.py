@@ -132,7 +132,7 @@ class ModelSerializer(serializers.ModelSerializer):
         "are on the card.",
     )
     cautions = serializers.SerializerMethodField(
-        help_text="Cautions for users of the model, such as that it gives nearly always the same answer; often empty."
+        help_text="Cautions for users of the model, such as that it nearly always gives the same answer; often empty."
     )
     withdrawn_at = MinuteField(
         allow_null=True,

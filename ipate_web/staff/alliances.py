@@ -178,7 +178,7 @@ class JointRunForm(forms.Form):
     def clean_choices(self) -> dict[str, Any]:
         chosen = self.cleaned_data["choices"] or {}
         if not isinstance(chosen, dict):
-            raise ValidationError(gettext_lazy("Enter names and values in braces."))
+            raise ValidationError(gettext_lazy("Enter names and values in braces, as JSON."))
         return chosen
 
 

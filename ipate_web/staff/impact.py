@@ -126,7 +126,10 @@ def _risks(study: Study) -> Section:
     rows = [
         [
             _("Published results let others infer whether a person took part, or something about their records."),
-            _("Noise, with one budget account per person. The level they chose limits how often a guess can be right."),
+            _(
+                "Noise, and one budget account per person. The level that a person chose limits how often a "
+                "guess can be right."
+            ),
             _("The odds above, and findings about similar people, which apply whether or not a person takes part."),
         ],
         [

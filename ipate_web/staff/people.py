@@ -388,7 +388,7 @@ def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) 
                 request, _("This person's records are being erased. The list below will show when this is complete.")
             )
         else:
-            messages.info(request, _("This was already requested and is in progress."))
+            messages.info(request, _("The erasure was already requested and is in progress."))
         return redirect(back)
     return None
 

@@ -518,7 +518,7 @@ class DateColumn(NumericColumn, Dated):
 
     @property
     def _remedy(self) -> str:
-        return _("Write the calculated time as a number instead of the date.")
+        return _("Write the time as a number, calculated as the schema declares, instead of the date.")
 
     def _is_duration(self, value: object) -> bool:
         return self.minimum <= number(value) <= self.maximum

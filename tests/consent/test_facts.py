@@ -95,7 +95,7 @@ def test_page_and_paper_tell_every_fact_before_anybody_decides(db: None, languag
 def test_facts_do_not_contradict_each_other_or_the_text(db: None) -> None:
     study = factories.study_create()
     for fields in ({"recipients": "The archive."}, {"data_protection_officer": "Dr. D."}):
-        with pytest.raises(ValidationError, match="You cannot do both"):
+        with pytest.raises(ValidationError, match="but not both"):
             services.study_update(study=study, **fields, without_recipients=True, without_officer=True)
     named = ["Our processor Acme stores it.", "Acme, our service provider, stores it."]
     named += ["Acme ist unser Auftragsverarbeiter.", "Der Dienstleister Acme speichert es."]

@@ -150,7 +150,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
     waiting = renewals_waiting(alliance)
     if alliance.left_at is not None or not waiting or waiting[-1].fingerprint != new_fingerprint or not new_fingerprint:
         raise ValidationError(
-            _("This key is not waiting for confirmation. Reload the page to see whether another key is.")
+            _("This key is not waiting for confirmation. Reload the page to see whether another key is waiting.")
         )
     try:
         before = alliance_verify(alliance)

@@ -196,7 +196,7 @@ _FEW = gettext_noop(
 )
 _UNCERTAIN = gettext_noop(
     "The head count of %(group)s (%(holders)d) was drawn with noise of standard deviation %(sigma)g, so the true "
-    "number is very uncertain. The plan depends on it."
+    "number, and therefore the plan, is very uncertain."
 )
 _LITTLE_LEFT = gettext_noop(
     "Only %(share).3g %% of every holder's cap is left for this run, so about %(right)d of 100 answers are expected "

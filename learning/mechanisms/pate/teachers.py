@@ -112,7 +112,9 @@ class Teachers(Choices):
         unset=gettext_noop("the plan chooses"),
     )
     weight_scheme: str = choice("gdp", gettext_noop("weights"), values=_WEIGHT_LABELS, rehearsed=("calibrated",))
-    small_groups: str = choice("merge", gettext_noop("Groups too small for a teacher"), values=_SMALL_LABELS)
+    small_groups: str = choice(
+        "merge", gettext_noop("How to treat groups that are too small for a teacher"), values=_SMALL_LABELS
+    )
     on_exhausted: str = choice(
         "stop", gettext_noop("what happens when a group's share is used up"), values=_EXHAUSTED_LABELS
     )
