@@ -184,8 +184,9 @@ class Result:
         if self.balanced is None:
             return text
         balanced = _(
-            "The model was made to find rare answers more often. If all answers were equally common, it would be right "
-            "in about %(balanced)d of 100 cases, and always giving the same answer in %(chance)d."
+            "The model was made to find rare answers more often. If all answers were equally common, it would be "
+            "right in about %(balanced)d of 100 cases. Always giving the same answer would be right in %(chance)d of "
+            "100."
         ) % {"balanced": self.balanced, "chance": self.chance}
         return f"{text} {balanced}"
 

@@ -378,8 +378,8 @@ class NeighboursFields(MethodFields):
 
     name = Run.Method.NEIGHBOURS.value
     help = gettext_lazy(
-        "People with records near a public point vote for the classes of these records, each as often as their own "
-        "promise allows. Noisy counts are released. No teachers are trained, and small groups need no special "
+        "People with records near a public point vote for the classes of these records, each person as often as "
+        "their promise allows. Noisy counts are released. No teachers are trained, and small groups need no special "
         "treatment."
     )
     title = gettext_lazy("How holders vote")

@@ -103,7 +103,7 @@ class PaperConsentForm(forms.Form):
     weaker = forms.BooleanField(
         label=gettext_lazy("The person ticked the box to accept weaker protection than promised"),
         required=False,
-        help_text=gettext_lazy("Otherwise, people keep any stronger protection they were promised."),
+        help_text=gettext_lazy("If you don't tick this, people keep any stronger protection they were promised."),
     )
     authority = forms.ChoiceField(
         label=gettext_lazy("Right to decide for this person"),

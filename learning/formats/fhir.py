@@ -100,7 +100,7 @@ class _Patients:
         name, base = resource.id, resource.base
         if name in self.by_id:
             problem = Sentence(_("The file contains two patients with the id “%(name)s”."), name=name)
-            raise DataError(problem, _("Import the files of each server as a separate study or file."))
+            raise DataError(problem, _("Import the files of each server into a separate study, or as a separate file."))
         self.by_id[name] = base
         if resource.url:
             self.by_url[_HISTORY.sub("", resource.url)] = name

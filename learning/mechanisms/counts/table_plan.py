@@ -177,7 +177,7 @@ MOST_CELLS = 10_000
 
 _ROUNDING = 1 + 1e-9
 
-NOISE_DISTANCE = gettext_noop("distance from the same table without noise, 0 to 1")
+NOISE_DISTANCE = gettext_noop("distance from the same table without noise, from 0 to 1")
 _BY_NOISE = gettext_noop(
     "Calculated only from the noise, the cells and the head counts: half the sum of the changes that noise makes to "
     "the cells' shares."

@@ -59,7 +59,7 @@ MOST_COLUMNS = 100
 MOST_COARSE, MOST_FINE = 8, 96
 """When pairs are counted, each group contains at least one in `MOST_COARSE` people; for the tree, one in `MOST_FINE`.
 """
-PAIRS_DISTANCE = gettext_noop("distance due to noise across all pairs of columns, 0 to 1")
+PAIRS_DISTANCE = gettext_noop("distance caused by noise, over all pairs of columns, from 0 to 1")
 
 _SPARE = 2  # extra groups: one for unknown values, one for rare values
 _BY_NOISE = gettext_noop(
