@@ -40,12 +40,13 @@ def test_a_form_follows_the_chosen_method_and_a_page_draws_what_was_spent(visit:
     site.scrolls_nowhere()
 
 
-#: Distances in pixels from the top to the first number of a page and to its first row or note, without its heading and
-#: the note on rehearsals: 0 if it has none, and infinity for a row after a field, because the page is a form.
+#: Distances in pixels from the top to the first number of a page and to its first row or note, without its heading,
+#: errors and the note on rehearsals: 0 if it has none, and infinity for a row after a field, because the page is a form.
 FIRST = """() => {
   const head = "nav, .page-head, .crumbs, script, .messages, [popover], .note-rehearsal, .error-summary";
-  const main = document.querySelector("main"), rehearsal = main.querySelector(".note-rehearsal");
-  const less = rehearsal ? rehearsal.getBoundingClientRect().height + 8 : 0;
+  const main = document.querySelector("main"), edge = (of) => of.getBoundingClientRect().top;
+  const less = [...main.querySelectorAll(".note-rehearsal, .error-summary")].reduce(
+    (sum, each) => sum + edge(each.nextElementSibling) - edge(each), 0);
   const top = (of) => { const box = of.getBoundingClientRect(); return box.height > 2 ? box.top + scrollY - less : 0; };
   const rows = ".table, #state, .tasks > li, .steps > li, .card, .facts, ul, .tile, .empty, .note, canvas";
   const first = [...main.querySelectorAll(`input:not([type=hidden]), select, textarea, ${rows}`)].find(
