@@ -38,12 +38,12 @@ def study() -> Study:
 
 
 @pytest.fixture
-def as_(visit: Callable[..., Site], study: Study) -> Iterator[Callable[[str], Site]]:
+def as_(visit: Callable[..., Site], study: Study) -> Iterator[Callable[..., Site]]:
     """Sign a person in; afterwards check that they typed no other address and met no error."""
     sites: list[Site] = []
 
-    def as_(person: str) -> Site:
-        sites.append(visit(person=person))
+    def as_(person: str, **browser: bool) -> Site:
+        sites.append(visit(person=person, **browser))
         return sites[-1]
 
     yield as_
@@ -157,17 +157,24 @@ def test_an_administrator_gives_a_role_and_sees_the_sites_health(as_: Callable[[
     expect(database).to_contain_text("works", timeout=TIMEOUT)
 
 
-def test_a_holder_with_an_account_changes_their_choice_and_withdraws(as_: Callable[[str], Site], study: Study) -> None:
-    site = as_("hanna")
-    site.press("See my choice", "Read again or change")
+def test_a_holder_without_scripts_changes_their_choice_withdraws_and_erases(
+    as_: Callable[..., Site], study: Study
+) -> None:
+    site = as_("hanna", javascript=False)
+    site.press("See my choice", "See what was learned")
+    site.says("Second vote")
+    site.press("My choice", "Read again or change")
     site.page.get_by_label("Average protection").check()
     site.press("Continue")
     site.page.get_by_label("Yes, I accept weaker protection").check()
     site.press("Yes, this is my decision")
     site.says("You take part: average protection.")
-    site.press("Withdraw", "Yes, withdraw my consent")
+    site.press("Withdraw")
+    site.page.get_by_label("Keep them stored").check()
+    site.press("Yes, withdraw my consent")
     site.says("Your consent is withdrawn.")
-    kinds = (
-        ConsentEvent.objects.filter(holder__user__username="hanna").order_by("sequence").values_list("kind", flat=True)
-    )
-    assert list(kinds) == ["given", "changed", "withdrawn"]
+    site.press("Erase these records", "Yes, erase my records")
+    site.says("your stored records must be erased")
+    hanna = study.holders.get(user__username="hanna")
+    events = ConsentEvent.objects.filter(holder=hanna).order_by("sequence")
+    assert [event.kind for event in events] == ["given", "changed", "withdrawn"]
