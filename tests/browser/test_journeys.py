@@ -55,7 +55,7 @@ def as_(visit: Callable[..., Site], study: Study) -> Iterator[Callable[..., Site
 def go(site: Site, *pages: str) -> None:
     """Follow links of the study's navigation."""
     for page in pages:
-        site.page.get_by_role("navigation", name="Pages of this study").get_by_role("link", name=page).click()
+        site.page.get_by_role("navigation", name="Study pages").get_by_role("link", name=page).click()
         site.page.get_by_role("main").get_by_role("heading", level=1, name=page).wait_for()
 
 
@@ -134,7 +134,7 @@ def test_an_auditor_checks_filters_and_prints(as_: Callable[[str], Site], study:
     site.press("Show", "Report of this run")
     site.says("Releases and costs of “First vote”")
     site.page.emulate_media(media="print")
-    assert not site.page.get_by_role("navigation", name="Pages of this study").is_visible()
+    assert not site.page.get_by_role("navigation", name="Study pages").is_visible()
     site.page.emulate_media(media="screen")
     assert site.saved("Download as PDF")[1].read_bytes().startswith(b"%PDF")
 

@@ -43,7 +43,7 @@ def correct(study: Study, texts: dict[str, str] = CORRECT) -> ConsentFormProposa
 
 
 UNSAID = {
-    "controller_address": "Address of the controller",
+    "controller_address": "Controller's address",
     "data_categories": "Which data",
     "data_source": "Source of the data",
     "without_recipients": "Who else sees raw records",
