@@ -205,7 +205,7 @@ def _day_check(kind: str, until: date | None) -> None:
     if kind not in REPRESENTED:
         if until is not None:
             raise ValidationError(
-                {"until": _("You can set an end date only for a guardian or a proxy. Leave it empty.")}
+                {"until": _("You can set an end date only for a guardian or a proxy. Leave the date empty.")}
             )
     elif until is None and kind == _KIND.GUARDIAN:
         raise ValidationError(

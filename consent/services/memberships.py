@@ -219,7 +219,7 @@ def _others_check(membership: Membership) -> None:
     others = Membership.objects.filter(study_id=membership.study_id, role=membership.role, user__is_active=True)
     if membership.role in LASTING and not others.exclude(pk=membership.pk).exists():
         raise ValidationError(
-            _("The study needs at least one person with the role “%(role)s”. Give it to another person first.")
+            _("The study needs at least one person with the role “%(role)s”. Give this role to another person first.")
             % {"role": membership.get_role_display()}
         )
 

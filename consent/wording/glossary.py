@@ -129,7 +129,10 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "student": (_("Student"), _("The published model. It learns only from releases, never from people's records.")),
     "register": (
         _("Release register"),
-        _("The list of everything that has ever left the study, and its cost. Any change to it would be noticed."),
+        _(
+            "The list of everything that the study has ever released, and its cost. Any change to the list "
+            "would be noticed."
+        ),
     ),
     "plan": (
         _("Plan"),

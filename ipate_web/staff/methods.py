@@ -469,7 +469,7 @@ class SgdFields(MethodFields):
     def _batch_help(self) -> str:
         few, many = (method.batch_size for method in self.implemented())
         message = _(
-            "All releases of a batch are made together, and withdrawals take effect from the next batch on. Leave "
+            "The results of a batch are released together, and withdrawals take effect from the next batch on. Leave "
             "empty for the default: %(few)d, or %(many)d if holders are sampled."
         )
         return message % {"few": few, "many": many}
@@ -493,7 +493,7 @@ class SynthesisFields(MethodFields):
     name = Run.Method.SYNTHESIS.value
     help = gettext_lazy(
         "People are counted in three rounds, and rows of people who do not exist are drawn from the noisy counts. "
-        "The result is a table to explore and learn from, which also provides public points for further runs. This "
+        "The result is a table to explore and learn from. It also provides public points for further runs. This "
         "method needs no public points."
     )
     title = gettext_lazy("How rows are drawn")

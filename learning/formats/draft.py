@@ -247,8 +247,8 @@ def _of_extract(draft: Draft, records: cells.FileRecords) -> Draft:
 
 
 _CHOOSE = _(
-    "Choose the class to learn. If the file only says when a person has a condition, enter “(empty) = no” as another "
-    "spelling. Then choose “the value that comes last in the schema”."
+    "Choose the class to learn. If the file mentions a condition only for people who have it, enter “(empty) = no” "
+    "as another spelling. Then choose “the value that comes last in the schema”."
 )
 _RECORDED = {"role": "feature", "type": "numeric", "minimum": 0, "maximum": 1, "missing": []}
 

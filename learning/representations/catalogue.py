@@ -376,7 +376,7 @@ class LearnedNetwork(Whitened):
     cosine: bool = parameter(True, _COSINE)
     steps: int = parameter(300, gettext_noop("number of batches of 256 pairs each"), minimum=1, maximum=100_000)
     neighbours: int = parameter(
-        5, gettext_noop("number of nearest points to draw a point's partner from"), minimum=1, maximum=1000
+        5, gettext_noop("number of nearest points that a point's partner is drawn from"), minimum=1, maximum=1000
     )
     seed: int = parameter(1, _SEED, minimum=0, maximum=2**31 - 1)
 

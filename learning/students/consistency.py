@@ -48,7 +48,7 @@ class Consistency(Student):
     steps: int = parameter(900, gettext_noop("number of steps"), minimum=1, maximum=100_000)
     filters: int = parameter(
         32,
-        gettext_noop("filters of the first convolution (the next two have twice and four times as many)"),
+        gettext_noop("number of filters in the first convolution (the next two have twice and four times as many)"),
         minimum=1,
         maximum=256,
     )

@@ -51,7 +51,7 @@ _SMALL_LABELS = {
 }
 _EXHAUSTED_LABELS = {
     STOP: gettext_noop("end the vote"),
-    "retire": gettext_noop("retire that group's teachers and continue"),
+    "retire": gettext_noop("stop using that group's teachers and continue"),
 }
 
 _NEAREST = 5
