@@ -41,7 +41,8 @@ def test_a_form_follows_the_chosen_method_and_a_page_draws_what_was_spent(visit:
 
 
 #: Distances in pixels from the top to the first number of a page and to its first row or note, without its heading,
-#: errors and the note on rehearsals: 0 if it has none, and infinity for a row after a field, because the page is a form.
+#: errors and the note on rehearsals: 0 if it has none, and infinity for a row after a field, because the page is then
+#: a form.
 FIRST = """() => {
   const head = "nav, .page-head, .crumbs, script, .messages, [popover], .note-rehearsal, .error-summary";
   const main = document.querySelector("main"), edge = (of) => of.getBoundingClientRect().top;
