@@ -155,8 +155,8 @@ class EndedReach(models.Model):
     mu_squared = models.FloatField(default=0.0)
 
     class Meta:
-        verbose_name = _("charge bound for erased studies")
-        verbose_name_plural = _("charge bounds for erased studies")
+        verbose_name = _("upper bound on charges by erased studies")
+        verbose_name_plural = _("upper bounds on charges by erased studies")
         constraints = [models.CheckConstraint(condition=Q(mu_squared__gte=0), name="ended_reach_is_not_negative")]
 
     def __str__(self) -> str:

@@ -36,7 +36,7 @@ _MOST_CLASSES = 10
 DOWNLOADS = Listing(
     columns=(
         Column("who", gettext_lazy("Person"), lambda release, reader: actor(release, reader), is_head=True),
-        Column("what", gettext_lazy("What"), lambda release, _reader: _(release.content["what"])),
+        Column("what", gettext_lazy("Item"), lambda release, _reader: _(release.content["what"])),
         Column("when", gettext_lazy("When"), lambda release, _reader: moment(release.recorded_at)),
     ),
     ties=("-sequence",),
