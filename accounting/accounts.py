@@ -48,7 +48,7 @@ class Balances:
         return cls(np.empty(0, dtype=np.int64), np.empty(0))
 
     def of(self, holders: np.ndarray) -> np.ndarray:
-        """Return how much each of ``holders`` (N,) has spent, in μ², shape (N,)."""
+        """Return the amount (N,) spent by each of ``holders`` (N,), in μ²."""
         place, known = self._places(holders)
         spent = np.zeros(len(holders))
         spent[known] = self.spent[place[known]]
@@ -138,7 +138,7 @@ class Floor:
     before: Balances
 
     def missing(self, holders: np.ndarray, caps: np.ndarray) -> np.ndarray:
-        """Return how far accounts (H,) with these caps were below the floor when the gap was settled, in μ²."""
+        """Return the difference (H,) between the floor and accounts with these caps when the gap was settled, in μ²."""
         return np.maximum(self.reached * caps - self.before.of(holders), 0.0)
 
 
@@ -158,7 +158,7 @@ def account_balances(study: Study, holders: np.ndarray) -> np.ndarray:
 
 
 def gap_surcharges(study: Study, holders: np.ndarray) -> np.ndarray:
-    """Return by how much gaps raise the accounts of ``holders`` (H,) above their charges, in μ². Secret."""
+    """Return the amounts (H,) that gaps add to the accounts of ``holders`` beyond their charges, in μ². Secret."""
     raised, known = np.zeros(len(holders)), list(floors(study))
     if known:
         caps = caps_largest(study, holders)

@@ -49,7 +49,7 @@ def largest_charge(study: Study) -> float:
 
 
 def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
-    """Return how much of the ceiling remains for a study after the possible charges in a person's other studies.
+    """Return the part of the ceiling that remains for a study after the possible charges in a person's other studies.
 
     Args:
         holders: (H,) ids of the study's holders.
@@ -97,7 +97,7 @@ def ceiling_limits(study: Study, holders: np.ndarray, *, subject: UUID) -> np.nd
 
 
 def share_reserved(study: Study, share: Share, holders: np.ndarray) -> np.ndarray:
-    """Return how much may still be charged to ``holders`` (H,) under an open share of their study, in μ². Secret."""
+    """Return the amounts (H,) still chargeable to ``holders`` under an open share of their study, in μ². Secret."""
     charged = np.zeros(len(holders))
     for name in Release.objects.filter(study=study, run=share.subject).exclude(charges="").values_list("charges"):
         charged += balances_load(*name).of(holders)

@@ -276,7 +276,7 @@ def largest_cap(study: Study) -> float:
 
 
 def _limits(study: Study) -> tuple[dict[UUID, datetime], dict[UUID, float]]:
-    """Return when each share was granted, and its limit: the fraction of a cap that accounts could reach under it.
+    """Return the time of each share's grant, and its limit: the fraction of a cap that accounts could reach under it.
 
     The limit is the recorded one plus any shares opened in the meantime, for example for head counts during a run.
     """

@@ -14,7 +14,7 @@ UNKNOWN = "unknown"
 
 
 def missing_rows(study: Study) -> dict[str, int]:
-    """Return, for each chain, how many rows in the journal are missing from the database (1 if the chain diverged).
+    """Return, for each chain, the number of journal rows missing from the database (1 if the chain diverged).
 
     The result is empty if the database is at least as new as the journal.
     """

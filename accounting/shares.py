@@ -38,7 +38,7 @@ NOT_FREE = gettext_noop(
 
 @dataclass(frozen=True)
 class Share:
-    """A subject's share: how much was ``granted``, its ``limit`` once spendable, and the part ``used`` once settled."""
+    """A subject's share: the part ``granted``, its ``limit`` once spendable, and the part ``used`` once settled."""
 
     subject: UUID
     purpose: str

@@ -36,7 +36,7 @@ def affordable_labels(votes: FloatArray) -> None:
 
 
 def affordable_in_one_vote(votes: FloatArray) -> None:
-    """Print the same with the budget filter, drawing the noise of the checks only once."""
+    """Print queries and labels within ε = 1 by the budget filter, drawing the noise of the checks only once."""
     noise = np.random.default_rng(0).normal(0, SIGMA_CHECK, len(votes))
     answered = votes.max(axis=1) + noise >= THRESHOLD
     for method in METHODS:
@@ -48,7 +48,7 @@ def affordable_in_one_vote(votes: FloatArray) -> None:
 
 
 def reverse_direction(votes: FloatArray, name: str) -> None:
-    """Print how often and by how much D_α(M(D′)‖M(D)) exceeds the bound of Theorem 6 on D_α(M(D)‖M(D′))."""
+    """Print the frequency and size of violations by D_α(M(D′)‖M(D)) of Theorem 6's bound on D_α(M(D)‖M(D′))."""
     orders = np.array([2.0, 4.0, 8.0, 16.0, 32.0])
     print(f"D_α(M(D′)‖M(D)) above Theorem 6, {name}, 250 teachers, α = 2, 4, 8, 16, 32:")
     for sigma in (5.0, 10.0, 20.0, 40.0):

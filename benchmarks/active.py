@@ -74,8 +74,10 @@ def smoothed(
     return mean, np.sqrt((np.linalg.solve(factor, vectors.T) ** 2).sum(axis=0))
 
 
-def told(counts: Floats, graph: Smoother, asked: int, sigma: float, rounds: int, seed: int) -> NDArray[np.int64]:
-    """Return the predicted class of every point after ``asked`` questions about the first points, `counts` (A, C)."""
+def classes_after(
+    counts: Floats, graph: Smoother, asked: int, sigma: float, rounds: int, seed: int
+) -> NDArray[np.int64]:
+    """Return the predicted class of every point after ``asked`` questions about the points of `counts` (A, C)."""
     rng, points = np.random.default_rng(seed), len(graph.vectors)
     times, sums = np.zeros(points, np.int64), np.zeros((points, counts.shape[1]))
     votes = float(counts[0].sum())
@@ -116,7 +118,7 @@ def digits_votes() -> tuple[Floats, float, NDArray, NDArray[np.int64]]:
 
 
 def mnist_votes() -> tuple[Floats, float, NDArray, NDArray[np.int64]]:
-    """Return the same for the published votes on 9,000 images; the other 1,000 of the test set are not asked about."""
+    """Return the same values as `digits_votes` for the published votes on 9,000 of 10,000 test images."""
     splits = splits_load("mnist")
     assert splits.test.y is not None
     counts = published_counts("mnist_250_teachers").astype(np.float64)
@@ -135,7 +137,7 @@ def main() -> None:
             sigma = float(np.sqrt(asked * charge))
             found = {
                 rounds: [
-                    float((told(counts, graph, asked, sigma, rounds, seed)[len(counts) :] == truth).mean())
+                    float((classes_after(counts, graph, asked, sigma, rounds, seed)[len(counts) :] == truth).mean())
                     for seed in range(DRAWS[name])
                 ]
                 for rounds in (1, ROUNDS)

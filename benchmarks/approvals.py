@@ -41,7 +41,7 @@ def main() -> None:
         votes = TABLE_RUN | {"teachers": TEACHERS, "aggregator": {"name": "gnmax", "sigma": 100.0}}
 
         def go_on(run: Run) -> None:
-            """Do a worker's part until the teachers can be trained."""
+            """Carry out the run's steps until the teachers can be trained."""
             while run.status not in (Run.Status.PREPARING, Run.Status.FAILED):
                 step: Any = step_of(run)
                 step(run)

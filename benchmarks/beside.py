@@ -40,7 +40,7 @@ SITES = 5
 
 
 def neighbours(people: int) -> Contenders:
-    """All pairs within a radius, for 1,000 queries and records of 64 coordinates."""
+    """Find all pairs within a radius, for 1,000 queries and records of 64 coordinates."""
     from benchmarks.scaling import contenders
 
     made = contenders(people, 1_000, CLASSES)
@@ -52,7 +52,7 @@ def neighbours(people: int) -> Contenders:
 
 
 def steps(people: int) -> Contenders:
-    """Gradients of all people, clipped individually and added up with noise: a linear model, 200 numbers, ten classes.
+    """Clip all people's gradients and add them up with noise: a linear model, 200 numbers, ten classes.
 
     Ours also rounds to integers and charges each person's account.
     """
@@ -90,7 +90,7 @@ def steps(people: int) -> Contenders:
 
 
 def samples(people: int) -> Contenders:
-    """A step on a sample of 512 images of 28×28 pixels, for Tramèr and Boneh's network of 26,010 weights."""
+    """Take a step on a sample of 512 images of 28×28 pixels, for Tramèr and Boneh's network of 26,010 weights."""
     rng = np.random.default_rng(0)
     size = min(people, BATCH)
     x, y = rng.random((size, SIDE, SIDE), np.float32), rng.integers(0, CLASSES, size)
@@ -180,7 +180,7 @@ def _jax_step(model: Callable[..., Any], weights: Any, x: np.ndarray, y: np.ndar
 
 
 def counts(people: int) -> Contenders:
-    """People in a table of 1,024 cells, with noise. Ours also charges everyone according to their own promise."""
+    """Count people in a table of 1,024 cells, with noise. Ours also charges everyone according to their own promise."""
     of = np.random.default_rng(0).integers(0, CELLS, people)
 
     def ours() -> Work:
@@ -217,7 +217,7 @@ def counts(people: int) -> Contenders:
 
 
 def rows(people: int) -> Contenders:
-    """Synthetic rows of Adult at ε = 1: ours, and MST (McKenna, Miklau, Sheldon 2021) from its authors' library mbi."""
+    """Draw synthetic rows of Adult at ε = 1, by our code and by MST (McKenna, Miklau, Sheldon 2021) from mbi."""
     from benchmarks.sgd.study import splits_load
     from benchmarks.synthesis import draw
     from learning.mechanisms.counts.table_plan import Places, column_names, columns_of
@@ -241,7 +241,7 @@ def rows(people: int) -> Contenders:
 
 
 def sums(people: int) -> Contenders:
-    """The masked sum of 7,850 numbers at five sites: all sites and the hub. Ours also signs and keeps a ledger."""
+    """Compute the masked sum of 7,850 numbers at five sites and the hub. Ours also signs and keeps a ledger."""
     from benchmarks.scaling import NUMBERS, site_sum
 
     numbers = NUMBERS if people > BATCH else 100

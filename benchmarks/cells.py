@@ -1,4 +1,4 @@
-"""Parts of a benchmark, which are named on its command line, printed as tables, and stored row by row in a file.
+"""Parts of a benchmark, named on its command line, printed as tables, and stored row by row in a file.
 
 A stopped benchmark resumes where it left off, because stored rows are not measured again.
 """

@@ -52,7 +52,7 @@ RIDGES = (2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 
 
 def representation(quick: bool) -> Iterator[Cell]:
-    """Thresholds of all columns together, and floors of the whitening."""
+    """Vary the threshold of all columns together and the floor of the whitening."""
     tried = {RULE: Steps()}
     for together, floor in SIZES:
         space = Evened(together=together, floor=floor)
@@ -61,7 +61,7 @@ def representation(quick: bool) -> Iterator[Cell]:
 
 
 def ridge(quick: bool) -> Iterator[Cell]:
-    """Ridges of all steps, in units of a step's noise: how far a step goes if noise dominates the signal."""
+    """Vary the ridge of all steps, in units of a step's noise; it limits steps in which noise dominates the signal."""
     return _cells({RULE: Steps()} | {f"{one:g}": Steps(ridge=one) for one in RIDGES}, quick)
 
 
@@ -85,7 +85,7 @@ def _compared(name: str, epsilon: float, tried: Mapping[str, Steps]) -> Row:
 
 
 def _draw(settings: Settings, epsilon: float, draw: int) -> Row:
-    """Return the area of each setting on whole accounts, and that of asking everyone, for one draw of the noise."""
+    """Return the area of each setting on whole accounts and of the setting chosen by all, for one draw of the noise."""
     labels, rest = list(settings), 1.0 - PILOT * len(settings) - ASKED
     whole = [take(case, epsilon, steps=steps, seed=draw) for case, steps in settings.values()]
     pilots = [

@@ -187,7 +187,7 @@ def _accuracy(rng: np.random.Generator, draws: int) -> Held:
 
 
 def _forecast(rng: np.random.Generator, draws: int) -> Held:
-    """Return the coverage for the share right of a model trained on other people than those used in the forecast."""
+    """Return whether each forecast interval contains the share right of a model trained on other people."""
     held = []
     for _ in range(draws):
         true = 0.8 + rng.normal(scale=0.25 / np.sqrt(600))
@@ -229,7 +229,7 @@ def _of_numbers(name: str) -> Simulation:
 
 
 def _predictions(rng: np.random.Generator, draws: int) -> Held:
-    """Return the coverage for a new person's value by an interval adjusted with the released labels of 400 people."""
+    """Return whether each interval, adjusted with the released labels of 400 people, contains a new person's value."""
     held = []
     for _ in range(draws):
         scores, codes = _numbers(rng, 401)

@@ -62,7 +62,7 @@ def adult(rows: int) -> Arrays:
 
 
 def ours(method: str, epsilons: float | None) -> Labels:
-    """Return our estimator; each row has its own ε if ``epsilons`` is None."""
+    """Return a function that predicts with our estimator; each row has its own ε if ``epsilons`` is None."""
 
     def labels(data: Arrays, seed: int) -> np.ndarray:
         own = np.random.default_rng(seed).choice(EPSILONS, len(data["x"]), p=PARTS)
@@ -75,7 +75,7 @@ def ours(method: str, epsilons: float | None) -> Labels:
 
 
 def synthesis(epsilons: float | None) -> Labels:
-    """Return boosted trees trained on our synthetic rows, with each row's own ε if ``epsilons`` is None."""
+    """Return a function that predicts with boosted trees trained on our synthetic rows; ``epsilons`` as in `ours`."""
 
     def labels(data: Arrays, seed: int) -> np.ndarray:
         from sklearn.ensemble import HistGradientBoostingClassifier
@@ -137,7 +137,7 @@ def opacus_probabilities(
 
 
 def opacus(epsilon: float) -> Labels:
-    """Return a linear model trained by Opacus."""
+    """Return a function that predicts with a linear model trained by Opacus."""
 
     def labels(data: Arrays, seed: int) -> np.ndarray:
         import torch
@@ -157,7 +157,7 @@ def elsewhere_probabilities(python: str, code: str, data: Arrays, epsilon: float
 
 
 def diffprivlib(python: str, epsilon: float) -> Labels:
-    """Return a logistic regression trained by diffprivlib, which is installed in another Python."""
+    """Return a function that predicts with a logistic regression trained by diffprivlib in another Python."""
     return lambda data, seed: elsewhere_probabilities(python, DIFFPRIVLIB, data, epsilon, seed) > 0.5
 
 

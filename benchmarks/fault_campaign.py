@@ -156,7 +156,7 @@ def cell_planned(options: argparse.Namespace) -> dict[str, int]:
 
 
 def stages_hit(rows: list[dict[str, Any]], kind: str) -> Counter[str]:
-    """Return how often each kind of strike hit, by stage."""
+    """Return the number of hits of a kind of strike, by stage."""
     return sum((Counter(row["stages"]) for row in rows if row["kind"] == kind), Counter())
 
 
@@ -300,7 +300,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run the strikes that the arguments ask for, and report."""
+    """Carry out the strikes given by the arguments, and report."""
     options = arguments()
     unwind_on_signals()
     if options.one:

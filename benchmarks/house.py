@@ -42,7 +42,7 @@ def imported(name: str, path: Path) -> Iterator[str]:
 
 
 def importers(known: dict[str, Path]) -> dict[str, set[str]]:
-    """Return which product modules import each product module."""
+    """Return, for each product module, the product modules that import it."""
     found = defaultdict(set)
     for name, path in known.items():
         for each in imported(name, path):
@@ -77,7 +77,7 @@ def templates() -> dict[str, str]:
 
 
 def parts(name: str, texts: dict[str, str]) -> set[str]:
-    """Return the template and all that it extends, includes by name or takes a component from, also indirectly."""
+    """Return the template and all templates on which it depends (extends, includes, components), also indirectly."""
     defined = {tag: file for file, text in texts.items() for tag in re.findall(r"{% component (\w+)", text)}
     seen, waiting = {name}, [name]
     while waiting:

@@ -19,7 +19,7 @@ QUERIES, TEACHERS = 50, 250
 
 
 def report(what: str, work: Callable[[], Any], repeat: int) -> None:
-    """Print how long ``work`` takes, after a first run that is not measured."""
+    """Print the duration of ``work``, after a first run that is not measured."""
     times = []
     for _ in range(repeat + 1):
         wall, cpu = time.perf_counter(), time.process_time()

@@ -21,7 +21,7 @@ from benchmarks.web_study import site_set_up
 
 
 def timed(what: str, work: Callable[[], Any], repeat: int) -> None:
-    """Print how long the first call takes, and the medians of the following ones."""
+    """Print the duration of the first call, and the medians of the following ones."""
     wall, own = [], []
     for _ in range(repeat + 1):
         began, used = time.monotonic(), time.process_time()

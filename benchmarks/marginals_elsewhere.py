@@ -82,7 +82,7 @@ def library_use(folder: Path) -> None:
 
 
 def dataset(cells: NDArray[np.int64], columns: tuple[CountedColumn, ...]) -> Any:
-    """Return their kind of dataset for cells (N, columns)."""
+    """Return cells (N, columns) as a dataset of the authors' library."""
     from mbi import Dataset, Domain
 
     names = [column.name for column in columns]

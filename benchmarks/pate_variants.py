@@ -1,4 +1,4 @@
-"""How each variant of Individualized PATE uses three groups' budgets, on the published MNIST votes.
+"""Use of three groups' budgets by each variant of Individualized PATE, on the published MNIST votes.
 
     IPATE_DATA_DIR=… python benchmarks/pate_variants.py [--queries 3000]
 

@@ -172,7 +172,7 @@ def ours(split: Split, epsilon: float, seed: int) -> np.ndarray:
 
 
 def ours_without_public(split: Split, epsilon: float, seed: int) -> np.ndarray:
-    """Draw rows from counts that use the part `COUNTED` of each account, and use them as public points."""
+    """Return our probabilities with public points drawn from counts, which use the part `COUNTED` of each account."""
     cap = float(caps_of([epsilon], DELTA)[0])
     counted, rest = (
         brentq(lambda value, part=part: float(caps_of([value], DELTA)[0]) - part * cap, epsilon / 64, epsilon)
@@ -215,7 +215,7 @@ def opacus(split: Split, epsilon: float, seed: int) -> np.ndarray:
 
 
 def elsewhere(python: str, code: str, plain: bool) -> Contender:
-    """Return a contender that another Python fits; ``plain``: whether it reads categories as codes."""
+    """Return a contender fitted in another Python; ``plain``: whether it reads categories as codes."""
 
     def probabilities(split: Split, epsilon: float, seed: int) -> np.ndarray:
         shape = split.plain if plain else np.asarray

@@ -1,4 +1,4 @@
-"""Plant small faults one at a time and see which test catches each, to check that the suite still finds faults.
+"""Plant small faults one at a time, and report the test that finds each, to check that the suite still finds faults.
 
     python -m benchmarks.planted_faults               # every fault, two at a time
     python -m benchmarks.planted_faults accounting    # those of one area, or whose file or name contains the word

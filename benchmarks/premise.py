@@ -57,7 +57,7 @@ def _cells(method: str, name: str, measure: Callable[[str], Row]) -> Iterator[Ce
 
 
 def counts(quick: bool) -> Iterator[Cell]:
-    """A table of 1,024 cells over 60,000 people: its distance from the same table without noise, and the signal."""
+    """Measure a table of 1,024 cells and 60,000 people: its distance from the table without noise, and the signal."""
 
     def measure(way: str) -> Row:
         from learning.mechanisms.counts.table_plan import Counts, plan_counts
@@ -72,7 +72,7 @@ def counts(quick: bool) -> Iterator[Cell]:
 
 
 def pate(quick: bool) -> Iterator[Cell]:
-    """Labels that the accounts can pay for, with weights in proportion to μ and σ = 40; 240 people per teacher."""
+    """Measure the labels that the accounts can pay for: weights in proportion to μ, σ = 40, 240 people per teacher."""
 
     def measure(way: str) -> Row:
         from accounting.caps import caps_of
@@ -96,7 +96,7 @@ def pate(quick: bool) -> Iterator[Cell]:
 
 
 def steps(quick: bool) -> Iterator[Cell]:
-    """Gradient steps of the linear model: share of test points right, and area; three draws of the noise."""
+    """Measure gradient steps of the linear model: share of test points right, and area; three draws of the noise."""
     from benchmarks.sgd.study import case_load, hold
     from learning.mechanisms.steps.steps_plan import Steps
 
@@ -118,7 +118,7 @@ def steps(quick: bool) -> Iterator[Cell]:
 
 
 def votes(quick: bool) -> Iterator[Cell]:
-    """Every holder votes in one round: correct labels of the public points; one draw."""
+    """Measure the correct labels of public points if every holder votes in one round; one draw of the noise."""
     from benchmarks.students.study import data_split, hold
 
     def measure(name: str, way: str) -> Row:
@@ -132,7 +132,7 @@ def votes(quick: bool) -> Iterator[Cell]:
 
 
 def rows(quick: bool) -> Iterator[Cell]:
-    """Boosted trees trained on synthetic rows of Adult, judged on records not used for asking; five draws."""
+    """Measure boosted trees trained on synthetic rows of Adult, on records not used for asking; five draws."""
     from benchmarks.sgd.study import splits_load
     from benchmarks.synthesis import count, judged, judging
     from learning.mechanisms.protocol import Records

@@ -39,7 +39,7 @@ Work = Callable[[], Any]
 
 
 def sizes(over: list[str], quick: bool) -> Iterator[tuple[str, int]]:
-    """Yield the quantities that grow, each with its values."""
+    """Yield each growing quantity with each of its values."""
     for name in over:
         for value in GROWN[name][:2] if quick else GROWN[name]:
             yield name, value

@@ -131,7 +131,7 @@ class Case:
         return baseline[self.variant](gdp_mu(self.epsilons, DELTA), sizes, **run, clip_norm=norm)
 
     def _alone(self, group: int, size: int) -> tuple[SampledMechanism, int]:
-        """Return the mechanism for a single group, and how many steps its promise pays for at the printed noise."""
+        """Return the mechanism for a single group, and the number of steps its promise allows at the printed noise."""
         rate, promised = BATCH / size, self.epsilons[group]
         steps = bisect_right(range(1, FULL), promised, key=partial(_spent, rate, ONE_BY_ONE))
         rates = np.where(np.arange(len(self.epsilons)) == group, rate, 0.0)

@@ -27,7 +27,7 @@ MODES = ("one study", "together", "separate")
 
 
 def speed(quick: bool) -> Iterator[Cell]:
-    """One question: bytes sent by a site, processor milliseconds of a site and of the hub, as the median of five."""
+    """Measure one question: bytes sent by a site, processor milliseconds of a site and of the hub (medians of five)."""
     for numbers in (7_850,) if quick else (7_850, 100_000):
         for count in (3, 5, 20):
             for mode in MODES[1:]:
@@ -112,7 +112,7 @@ def _cells(measure: Callable[[int, str], Row], quick: bool) -> Iterator[Cell]:
 
 
 def neighbours(quick: bool) -> Iterator[Cell]:
-    """Method neighbours, one round about 9,000 public points: correct labels, and the student `consistency`."""
+    """Measure one round of *neighbours* on 9,000 public points: correct labels, and the student `consistency`."""
     return _cells(_neighbours, quick)
 
 
@@ -161,7 +161,7 @@ def _neighbours(split: int, mode: str) -> Row:
 
 
 def steps(quick: bool) -> Iterator[Cell]:
-    """Individual steps with public curvature, one question each: the linear model on wavelets, without a student."""
+    """Measure individual steps with public curvature, one question each: the linear model on wavelets."""
     return _cells(_steps, quick)
 
 

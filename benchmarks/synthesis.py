@@ -58,7 +58,7 @@ def draw(
 def count(
     schema: TabularSchema, records: Records, caps: Numbers, seed: int, *, share: float = 1.0, rows: int | None = None
 ) -> Marginals:
-    """Return such a run's releases for holders with these caps (H,), all of whom own records."""
+    """Return the releases of a run for holders with these caps (H,), all of whom own records."""
     holders = len(caps)
     of_levels, numbers = np.unique(caps, return_counts=True)
     levels = [PlannedLevel(str(cap), float(cap), float(number)) for cap, number in zip(of_levels, numbers, strict=True)]

@@ -295,7 +295,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure as the arguments say, and remove everything."""
+    """Carry out the measurement, and remove everything."""
     given = arguments()
     if os.geteuid() != 0:
         raise SystemExit("Network namespaces need root.")

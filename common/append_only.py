@@ -242,7 +242,7 @@ class Chained(AppendOnly):
 
     @classmethod
     def rows_missing(cls, study_id: int | None) -> int:
-        """Return how many rows in the journal are missing from the chain (at least 1 if journal and chain differ)."""
+        """Return the number of journal rows missing from the chain (at least 1 if journal and chain differ)."""
         noted = journal_read(study_id)["heads"].get(cls._meta.label_lower)
         if noted is None:
             return 0

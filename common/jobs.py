@@ -133,7 +133,7 @@ def _beat(mine: models.QuerySet, done: threading.Event) -> None:
 
 
 class PartDied(Exception):
-    """Raised if too many workers have died on a part. The message is for staff and says what to do."""
+    """Raised if too many workers have died on a part. The message is for staff and contains the remedy."""
 
 
 class Part(models.Model):

@@ -143,7 +143,7 @@ def watch(*_: object, **__: object) -> None:
 
 
 def _certificate_look(now: datetime) -> None:
-    """Record once an hour when the certificate for the site's URL expires, regardless of who issued it."""
+    """Record the expiry of the certificate for the site's URL, at most once an hour, regardless of its issuer."""
     parts = urlsplit(settings.SITE_URL)
     if parts.scheme != "https" or not parts.hostname:
         return

@@ -37,7 +37,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Bin:
-    """Points of similar probability: their number, mean probability, and how many of the predictions came true."""
+    """Points of similar probability: their number, mean probability, and the number of events that occurred."""
 
     points: int
     predicted: float

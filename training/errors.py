@@ -8,7 +8,7 @@ from common.sentences import Sentence
 
 
 class RunError(Exception):
-    """Raised if a run cannot continue. The message is for staff: it says what to do and contains no private data."""
+    """Raised if a run cannot continue. The message is for staff: it contains the remedy and no private data."""
 
 
 STATE = "state"

@@ -146,6 +146,6 @@ def _notify_study(study: Study) -> bool:
 
 
 def _last_news(study: Study) -> datetime | None:
-    """Return when a study's people last got a yearly notice, or else the time of the first decision (None if none)."""
+    """Return the time of a study's last yearly notice, or else of its first decision (None if none)."""
     moment = News.objects.filter(study=study, kind=News.Kind.YEAR).values_list("published_at", flat=True).first()
     return moment or ConsentEvent.chain(study.pk).values_list("recorded_at", flat=True).first()

@@ -59,7 +59,7 @@ class QueuedRun:
 
 @dataclass(frozen=True)
 class Worker:
-    """Worker that was active within the last day: its visible ``runs``, and how many others it has (``elsewhere``)."""
+    """Worker that was active within the last day: its visible ``runs``, and the number of others (``elsewhere``)."""
 
     name: str
     heard_at: datetime

@@ -231,7 +231,7 @@ def run_groups(run: Run) -> list[GroupSpending]:
 
 
 def run_reason(run: Run) -> str:
-    """Return why a run ended or its approval failed, for everyone who may see the run; otherwise empty.
+    """Return the reason why a run ended or its approval failed, for everyone who may see the run; otherwise empty.
 
     Messages about failures contain no private data (`RunError`).
     """
@@ -247,7 +247,7 @@ _UNPUBLISHED = gettext_noop("This run has a model but did not publish it.")
 
 
 def without_model(run: Run) -> str:
-    """Return why a finished run has no published model; empty if it has one or cannot have one."""
+    """Return the reason why a finished run has no published model; empty if it has one or cannot have one."""
     if run.status != Run.Status.FINISHED or run.student_id or method_of(run).outcome != MethodOutcome.MODEL:
         return ""
     return run.message or (Sentence(_UNPUBLISHED) if run.students.exists() else "")

@@ -273,7 +273,7 @@ def _last(released: list[Release], kind: str, **content: Any) -> datetime | None
 
 
 def _quality(model: StudentModel) -> dict[str, Any]:
-    """Return how often the model is right on test records, and how often the most frequent answer would be right.
+    """Return the shares of test records on which the model is right and the most frequent answer would be right.
 
     If its answers are balanced, both are also returned for equally frequent answers.
     For outcomes other than classes, return the measure that decides publication.

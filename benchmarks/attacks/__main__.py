@@ -44,7 +44,7 @@ EVERY = "every"
 
 
 def canaries(transcripts: int, doubt: float) -> Iterator[Row]:
-    """Run the worst cases: two worlds and many transcripts."""
+    """Yield bounds on μ for each canary, from many transcripts with and without it."""
     from benchmarks.attacks.canaries import CANARIES
     from benchmarks.attacks.estimate import gdp_bound
 
@@ -62,7 +62,7 @@ def canaries(transcripts: int, doubt: float) -> Iterator[Row]:
 
 
 def one_run(doubt: float) -> Iterator[Row]:
-    """Run a thousand worst cases in one run."""
+    """Yield bounds on μ for each mechanism, from one run with a thousand canaries."""
     import numpy as np
 
     from accounting.caps import caps_of

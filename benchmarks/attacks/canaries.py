@@ -92,7 +92,7 @@ class Canary(ABC):
 
 @dataclass(frozen=True)
 class Votes(Canary):
-    """Every holder votes, and the person has a record at every query. Twice as many are asked as the cap pays for."""
+    """Votes of all holders. The person has a record at every query; the cap pays for only half of the queries."""
 
     name: str = "neighbours, one round"
     queries: ClassVar[int] = 16
@@ -111,7 +111,7 @@ class Votes(Canary):
 
 @dataclass(frozen=True)
 class TwoStudies(Votes):
-    """The same person in two studies, whose charges add up in the same way as the possible losses."""
+    """Votes of the same person in two studies. Charges add up in the same way as the possible losses."""
 
     name: str = "neighbours, two studies"
 
@@ -125,7 +125,7 @@ class TwoStudies(Votes):
 
 @dataclass(frozen=True)
 class ResidualVotes(Canary):
-    """Two rounds. The second asks who disagrees with the first one's label, so that label decides who is charged."""
+    """Votes in two rounds. The second charges only holders who disagree with the label from the first."""
 
     name: str = "neighbours, two rounds"
     queries: ClassVar[int] = 16
@@ -254,7 +254,7 @@ class SampledSteps(Canary):
 
 @dataclass(frozen=True)
 class TeacherLabels(Canary):
-    """Teachers vote, and the person moves their teacher from one class to another while all others are balanced."""
+    """Votes of teachers. The person moves one teacher to another class; all other votes are balanced."""
 
     name: str = "pate, GNMax"
     labels: ClassVar[int] = 32
@@ -283,7 +283,7 @@ class TeacherLabels(Canary):
 
 @dataclass(frozen=True)
 class TeacherChecks(TeacherLabels):
-    """The same, with the check of Confident-GNMax before every label."""
+    """Votes of teachers, with the check of Confident-GNMax before every label."""
 
     name: str = "pate, Confident-GNMax"
 
@@ -294,7 +294,7 @@ class TeacherChecks(TeacherLabels):
 
 @dataclass(frozen=True)
 class LaplaceLabels(TeacherLabels):
-    """The same, with Laplace noise, whose cost is based on pure differential privacy."""
+    """Votes of teachers with Laplace noise. The cost is based on pure differential privacy."""
 
     name: str = "pate, LNMax"
 
@@ -306,7 +306,7 @@ class LaplaceLabels(TeacherLabels):
 
 @dataclass(frozen=True)
 class Counts(Canary):
-    """People are counted twice, the person's record is in one cell, and the cap pays for only one of the two tables."""
+    """Two tables of counts. The person's record is in one cell, and the cap pays for only one of the tables."""
 
     name: str = "counts"
     records: int = 1
@@ -326,7 +326,7 @@ class Counts(Canary):
 
 @dataclass(frozen=True)
 class Sites(Canary):
-    """Three sites send masked sums. A person at one of them faces the hub and a site that discloses its noise."""
+    """Masked sums of three sites. A person at one site faces the hub and another site that discloses its noise."""
 
     name: str = "sites, together"
 
@@ -341,7 +341,7 @@ SPREAD = 1e6
 
 
 def seen_by_colluders(sums: NDArray[np.int64]) -> Floats:
-    """Return what the hub and one of three sites learn about another site's sums by subtracting what they know."""
+    """Return a site's sums with only the noise that the hub and one of the other two sites cannot subtract."""
     joint = Joint(3)
     question, known = joint.question(1, spread=SPREAD), secrets.randbits(63)
     total = joint.total(

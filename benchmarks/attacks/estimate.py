@@ -18,7 +18,7 @@ DELTAS = tuple(10.0**-power for power in range(3, 11))
 
 @dataclass(frozen=True)
 class Bound:
-    """least: the lower bound on μ, 0 if nothing can be inferred.  point: the same guesses without their uncertainty."""
+    """Lower bound on μ (``least``, 0 if nothing can be inferred), and an estimate without uncertainty (``point``)."""
 
     least: float
     point: float

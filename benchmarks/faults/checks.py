@@ -64,7 +64,7 @@ def faults(studies: Any, counts: Counter[str], *, may_fail: bool = False) -> Ite
 
 
 def _fault_lines(output: str) -> Iterator[str]:
-    """Yield each line of the report that says FAULT, with the lines below it."""
+    """Yield each line of the report that contains FAULT, with the indented lines below it."""
     in_fault = False
     for line in output.splitlines():
         if line.startswith("         "):

@@ -136,7 +136,7 @@ class Processes:
         return False
 
     def logged(self, *words: str) -> int:
-        """Return how often any of the given words occurs in the logs."""
+        """Return the number of occurrences of the given words in the logs."""
         return sum(log.read_text(errors="replace").count(word) for log in self.folder.glob("*.log") for word in words)
 
 

@@ -245,12 +245,12 @@ class Soak:
             ballast.unlink()
 
     def length(self) -> float:
-        """Return the seconds of a strike: as likely from 1 to 2 as from 32 to 64."""
+        """Return the random duration of a strike in seconds; its logarithm is uniformly distributed."""
         low, high = STRIKE
         return low * (high / low) ** self.chance.random()
 
     def ended(self) -> list[str]:
-        """Return the programs that have ended by themselves. They are restarted, to see what else is wrong."""
+        """Restart the programs that have ended by themselves, and return their names."""
         names = [name for name, program in self.programs.items() if not program.is_alive]
         for name in names:
             self.programs[name].start()

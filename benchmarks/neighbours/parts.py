@@ -33,7 +33,7 @@ STUDENT = ("logistic_regression", {})
 
 
 def labels(quick: bool) -> Rows:
-    """MNIST with everyone at ε = 1 and all 9,000 public points in one round, with 1, 3 and 7 shards."""
+    """Measure one round on MNIST, with everyone at ε = 1, all 9,000 public points, and 1, 3 and 7 shards."""
     data = data_load("mnist").first(6_000 if quick else 60_000)
     caps = caps_draw(1.0, data.holders, DELTAS["mnist"])
     clock = time.process_time()
@@ -62,7 +62,7 @@ def labels(quick: bool) -> Rows:
 
 
 def rounds(quick: bool) -> Rows:
-    """One and two rounds by the planner, at three promises, and with a tenth of the head count taking part."""
+    """Measure one and two planned rounds at three promises, and with a tenth of the head count taking part."""
     usual = [("digits", 1.0)] if quick else [("mnist", 1.0), ("adult", 1.0), ("digits", 1.0), ("diabetes", 1.0)]
     wishes = [(*one, count) for one in usual for count in (1, 2)] + ([] if quick else [("mnist", 0.1, 2)])
     cells = [
@@ -101,7 +101,7 @@ def _rounds(data: str, taking_part: float, epsilon: float, rounds: int) -> dict[
 
 
 def forecasts(quick: bool) -> Rows:
-    """One round's forecast from public points and labelled test points, against its outcome over 20 draws of noise."""
+    """Compare forecasts of one round, from public and labelled test points, with its results over 20 draws."""
     names = ("digits", "adult") if quick else tuple(STUDENTS)
     rows = []
     for name, promise in tqdm([(name, promise) for name in names for promise in PROMISES], desc="forecasts"):
@@ -135,7 +135,7 @@ def forecasts(quick: bool) -> Rows:
 
 
 def spaces(quick: bool) -> Rows:
-    """Labels of one round in the usual representation and in one learned from the public points, everyone at one ε."""
+    """Compare labels of one round in the usual representation and in one learned from public points; one ε for all."""
     names = ("digits",) if quick else ("digits", "mnist", "adult")
     cases = [(name, space, epsilon) for name in names for space in ("", "learned") for epsilon in (1.0, 0.25)]
     rows = []

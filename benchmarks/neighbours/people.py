@@ -23,7 +23,7 @@ STUDENT: Student = ("logistic_regression", {})
 
 
 def people(quick: bool) -> list[dict[str, Any]]:
-    """MNIST by number of holders and ε: all points in the rounds that the planner proposes, and 600 in one round."""
+    """Measure MNIST by number of holders and ε: all points in the planned rounds, and 600 points in one round."""
     counts = HOLDERS[:3] if quick else HOLDERS
     cells = [{"holders": n, "epsilon": epsilon, "seed": seed} for seed in SEEDS for epsilon in EPSILONS for n in counts]
     rows = measured("people", cells, _cell, quick)

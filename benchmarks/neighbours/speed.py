@@ -42,7 +42,7 @@ def timed(work: Callable[[], int]) -> tuple[int, float, float]:
 
 
 def beside_others(quick: bool) -> list[dict[str, Any]]:
-    """All pairs of 9,000 queries and 60,000 records of 64 coordinates within radii of 1 %, on one thread each."""
+    """Measure the search for all pairs of 9,000 queries and 60,000 records within radii of 1 %, on one thread."""
     from sklearn.neighbors import NearestNeighbors
     from threadpoolctl import threadpool_limits
 
@@ -88,7 +88,7 @@ def beside_others(quick: bool) -> list[dict[str, Any]]:
 
 
 def million(quick: bool) -> list[dict[str, Any]]:
-    """1,000,000 holders, 10,000 queries, 64 coordinates: votes and charges, in four successive shards."""
+    """Measure votes and charges of a million holders for 10,000 queries of 64 coordinates, in four shards."""
     holders, count, shards = (50_000, 1_000, 4) if quick else (1_000_000, 10_000, 4)
     queries, records = clustered(1, count), clustered(2, holders)
     labels = np.random.default_rng(3).integers(0, CLASSES, holders)

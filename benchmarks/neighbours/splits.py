@@ -38,7 +38,7 @@ def split(data: Data, sizes: tuple[int, int, int], seed: int) -> Data:
 
 
 def splits(quick: bool) -> list[dict[str, Any]]:
-    """Errors of the forecasts of label accuracy, over draws of public points."""
+    """Measure errors in forecasts of label accuracy, over draws of public points."""
     cells = [
         {"data": name, "sizes": size, "epsilon": epsilon}
         for size in SIZES

@@ -58,11 +58,11 @@ class Data:
         return int(self.holder.max()) + 1
 
     def first(self, holders: int) -> Data:
-        """Return the same with only the first holders."""
+        """Return the dataset with only the first holders."""
         return self.of(np.arange(self.holders) < holders)
 
     def of(self, taking_part: NDArray[np.bool_]) -> Data:
-        """Return the same with only some of the holders (mask `(holders,)`), renumbered."""
+        """Return the dataset with only some of the holders (mask `(holders,)`), renumbered."""
         kept, number = taking_part[self.holder], np.cumsum(taking_part) - 1
         changed = {"private": self.private[kept], "private_truth": self.private_truth[kept]}
         return Data(**(vars(self) | changed | {"holder": number[self.holder[kept]]}))

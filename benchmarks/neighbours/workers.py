@@ -19,7 +19,7 @@ _loaded: list[tuple[Data, PlannedRound]] = []
 
 
 def workers(quick: bool) -> list[dict[str, Any]]:
-    """MNIST with everyone at ε = 1: 8 shards asked by 1 and by 2 processes that have already loaded the data."""
+    """Measure 8 shards of MNIST at ε = 1, asked by 1 and by 2 processes that have already loaded the data."""
     data = data_load("mnist").first(6_000 if quick else 60_000)
     caps = caps_draw(1.0, data.holders, DELTAS["mnist"])
     planned = plan_rounds(data.public, levels_of(caps, 1.0), share=1.0, n_classes=10, rounds=1).rounds[0]

@@ -128,7 +128,7 @@ def by_paper(votes: Votes, plan: Plan, groups: Sequence[PrivacyGroup], seed: int
 def by_accounts(
     votes: Votes, variant: str, groups: Sequence[PrivacyGroup], seed: int, aggregator: ConfidentGNMax = AGGREGATOR
 ) -> Counted:
-    """Do the same with weights or duplicates in proportion to μ, until the accounts are used up."""
+    """Put the points to the vote with weights or duplicates in proportion to μ, until the accounts are used up."""
     options: dict[str, Any] = VARIANTS[variant]
     plan = make_plan(
         groups, teachers=TEACHERS, aggregator=aggregator, delta=DELTA, **(options | {"weight_scheme": "gdp"})

@@ -93,7 +93,7 @@ def document(folder: Path = RESULTS) -> str:
 
 
 def _overview(folder: Path) -> str:
-    """Return how many printed cells of each table are met, and why the others are not."""
+    """Return a table of the printed cells that are met for each table, with the reasons for all others."""
     rows = ["| table | printed | met | above | below | why |", "|---|---|---|---|---|---|"]
     found = [(table, tallied(table.name, _cases(table, folder))) for table in TABLES.values()]
     for table, tally in found:

@@ -81,7 +81,7 @@ def gnmax_local_sensitivities(votes: ArrayLike, sigma: float, order: float) -> F
 
 
 def threshold_local_sensitivities(votes: ArrayLike, threshold: float, sigma: float, order: float) -> Floats:
-    """Return the same for the cost of the check, which depends only on the largest count; `(queries, teachers)`."""
+    """Return bounds `(queries, teachers)` for the cost of the check, which depends only on the largest count."""
     counts = np.asarray(votes, np.float64)
     teachers = round(float(counts[0].sum()))
     costs = threshold_rdp(

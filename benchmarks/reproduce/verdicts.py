@@ -1,4 +1,4 @@
-"""Verdicts on printed cells: which are met, which are not, and why. Overview in docs/reproduction.md."""
+"""Verdicts on printed cells: met or not, with reasons. docs/reproduction.md has an overview."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def verdict(row: Row, error: float = 0.0, *, computed: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Tally:
-    """Printed cells of a table: how many are met, above and below, and the direction of all differences.
+    """Numbers of printed cells that are met, above and below, and the direction of all differences.
 
     lower, higher: cells below and above the printed number by any amount.  points: mean difference of percentages.
     share: mean difference of all other numbers, relative to the printed ones.  None if there are no such cells.

@@ -30,70 +30,70 @@ BEYOND = ("sms", "news", "sms-encoder", "news-encoder", "cifar10", "cifar10-enco
 
 
 def mnist(quick: bool) -> Iterator[Cell]:
-    """MNIST: one round with default choices, private records as holders, five splits of the official test images."""
+    """Measure one round on MNIST: default choices, private records as holders, five splits of the test images."""
     return _goals("mnist", range(1 if quick else 5))
 
 
 def fashion(quick: bool) -> Iterator[Cell]:
-    """Fashion-MNIST, like MNIST."""
+    """Measure Fashion-MNIST in the same way as `mnist`."""
     return _goals("fashion", range(1 if quick else 5))
 
 
 def adult(quick: bool) -> Iterator[Cell]:
-    """Adult: one round with default choices, private rows as holders, five draws of the noise."""
+    """Measure one round on Adult: default choices, private rows as holders, five draws of the noise."""
     return _goals("adult", [0] * (1 if quick else 5))
 
 
 def cardio(quick: bool) -> Iterator[Cell]:
-    """Cardio: one round with default choices, 50,000 patients as holders, five draws of the noise."""
+    """Measure one round on Cardio: default choices, 50,000 patients as holders, five draws of the noise."""
     return _goals("cardio", [0] * (1 if quick else 5))
 
 
 def support2(quick: bool) -> Iterator[Cell]:
-    """SUPPORT2: one round with default choices, 6,105 patients as holders, five draws of the noise."""
+    """Measure one round on SUPPORT2: default choices, 6,105 patients as holders, five draws of the noise."""
     return _goals("support2", [0] * (1 if quick else 5))
 
 
 def diabetes(quick: bool) -> Iterator[Cell]:
-    """Diabetes: one round with default choices, patients as holders, five draws of the noise."""
+    """Measure one round on Diabetes: default choices, patients as holders, five draws of the noise."""
     return _goals("diabetes", [0] * (1 if quick else 5))
 
 
 def beyond(quick: bool) -> Iterator[Cell]:
-    """CIFAR-10, SMS spam and AG News: default choices without and with an encoder, five draws of the noise."""
+    """Measure CIFAR-10, SMS spam and AG News: default choices without and with an encoder, five draws of the noise."""
     for name in ("sms",) if quick else BEYOND:
         yield from _goals(name, [0] * (1 if quick else 5))
 
 
 def noiseless(quick: bool) -> Iterator[Cell]:
-    """Logistic regression on the private records, in the default coordinates at ε = 1, 2, 3, without a promise."""
+    """Measure logistic regression without a promise on private records, in the default coordinates at ε = 1, 2, 3."""
     for name in ("adult",) if quick else ("support2", "cardio", "diabetes", "adult", "fashion", "mnist", *BEYOND):
         yield {"data": name}, partial(_noiseless, name)
 
 
 def patients(quick: bool) -> Iterator[Cell]:
-    """Diabetes with other divisions into private, public and test patients; one draw of the noise per division."""
+    """Measure other divisions of Diabetes into private, public and test patients; one draw of the noise for each."""
     load = partial(_case, "diabetes")
     for promise in (0.1, 0.25, 1.0):
         yield _cell("diabetes", promise, load, range(1, 2 if quick else 5), Steps(), tried="divided anew")
 
 
 def calibrated(quick: bool) -> Iterator[Cell]:
-    """Test points' probabilities before and after calibration: one round, default choices, one draw of the noise."""
+    """Measure test points' probabilities before and after calibration: one round, default choices, one draw."""
     for name in ("adult",) if quick else ("adult", "cardio", "support2", "mnist", "diabetes"):
         for promise in (1.0, 0.25, 0.1):
             yield {"data": name, "epsilon": promise}, partial(_calibration, name, promise)
 
 
 def balanced(quick: bool) -> Iterator[Cell]:
-    """Answers without and with balance: generated rare classes, Adult and Diabetes; three draws of the noise."""
+    """Compare answers without and with balance: generated rare classes, Adult and Diabetes; three draws."""
     for name in ("rare",) if quick else ("rare", "adult", "diabetes"):
         for promise in (0.25, 1.0):
             yield {"data": name, "epsilon": promise}, partial(_balanced, name, promise, range(1 if quick else 3))
 
 
 def constants(quick: bool) -> Iterator[Cell]:
-    """One constant changed at a time, judged by the labels of public points; two draws of the noise."""
+    """Change one constant at a time, and measure on the labels of public points; two draws of the noise."""
     tried: dict[str, dict[str, Any]] = {
         "by the rules": {},
         "clip 0.35": {"clip_norm": 0.35},
@@ -111,7 +111,7 @@ def constants(quick: bool) -> Iterator[Cell]:
 
 
 def levels(quick: bool) -> Iterator[Cell]:
-    """Rehearsals at ε = 1, 2, 3: gradients weighted by √cap, and equal weights until accounts are used up."""
+    """Measure rehearsals at ε = 1, 2, 3: gradients weighted by √cap, and equal weights until accounts are used up."""
     for name in ("adult",) if quick else ("mnist", "adult"):
         load = lru_cache(partial(rehearsal_load, name, steps=Steps()))
         for label, weighted in (("by √cap", True), ("all alike", False)):
@@ -120,7 +120,7 @@ def levels(quick: bool) -> Iterator[Cell]:
 
 
 def speed(quick: bool) -> Iterator[Cell]:
-    """One step: 60,000 holders with one record each, and the same records with 30,000 holders; 200 coordinates."""
+    """Measure one step with 60,000 records of 200 coordinates, from 60,000 holders and from 30,000."""
     for each in (1, 2):
         yield {"records each": each}, partial(_step_time, each, 6_000 if quick else 60_000)
 

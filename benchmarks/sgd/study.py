@@ -94,7 +94,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """accuracy, auc (of class 1, two classes only): of ``model`` on the test points.  spent: mean share of the caps."""
+    """Model after a round of steps, its accuracy and AUC (two classes only) on test points, and mean share of caps."""
 
     model: LinearModel
     accuracy: float

@@ -74,7 +74,7 @@ class Study:
 
 
 def splits(quick: bool) -> Iterator[Cell]:
-    """MNIST with random splits of the official test images into 9,000 public and 1,000 test points; every method."""
+    """Measure every method on MNIST, with random splits of the test images into 9,000 public and 1,000 test points."""
     for split in range(1 if quick else 5):
         study = Study("mnist", split)
         yield from _cells(study, (3.0, *IMAGES), neighbours)
@@ -86,7 +86,7 @@ def splits(quick: bool) -> Iterator[Cell]:
 
 
 def thorough(quick: bool) -> Iterator[Cell]:
-    """The thorough student on five splits of MNIST and Fashion-MNIST, with steps for the latter. Hours, or a GPU."""
+    """Measure the thorough student on five splits of MNIST and Fashion-MNIST. This takes hours, or a GPU."""
     for split in range(1 if quick else 5):
         yield from _cells(Study("mnist", split, thorough=True), IMAGES, neighbours)
     for split in range(1 if quick else 5):
@@ -96,7 +96,7 @@ def thorough(quick: bool) -> Iterator[Cell]:
 
 
 def compared(quick: bool) -> Iterator[Cell]:
-    """Adult and Diabetes by patient: every method at every promise, and the results without a promise."""
+    """Measure every method at every promise and without a promise, on Adult and on Diabetes by patient."""
     for draw in range(1 if quick else 3):
         yield from _cells(Study("adult", draw), TABLES, sgd)
         yield from _cells(Study("diabetes", draw), () if quick else TABLES, linear)
@@ -107,7 +107,7 @@ def compared(quick: bool) -> Iterator[Cell]:
 
 
 def few(quick: bool) -> Iterator[Cell]:
-    """Everyone at ε = 1 with few public points or few holders."""
+    """Measure results for few public points or few holders, with everyone at ε = 1."""
     for name in ("adult",) if quick else ("adult", "mnist"):
         for public in (1_000, 300):
             for method in (neighbours, sgd):
@@ -125,14 +125,14 @@ def _cells(study: Study, promises: Sequence[Promise], method: Callable[[Study, P
 
 
 def neighbours(study: Study, epsilon: Promise) -> Row:
-    """Method neighbours, one round by the planner."""
+    """Measure the method *neighbours*, with one planned round."""
     held = hold(study.data, epsilon, seed=1 + study.split)
     row = {"asked": held.rounds, "release_seconds": held.rounds[-1]["seconds"]}
     return row | _learned(study, held.releases, refine=study.images)
 
 
 def two_rounds(study: Study, epsilon: Promise) -> Row:
-    """Method neighbours with two rounds, and the student published in between."""
+    """Measure the method *neighbours*, with two rounds and a student published in between."""
     teach = teacher(STUDENTS[study.name][0], study.data if study.images else None)
     held = hold(study.data, epsilon, teach, seed=1 + study.split)
     row = {"asked": held.rounds, "release_seconds": sum(one["seconds"] for one in held.rounds)}
@@ -140,13 +140,13 @@ def two_rounds(study: Study, epsilon: Promise) -> Row:
 
 
 def sgd(study: Study, epsilon: Promise) -> Row:
-    """Method *sgd* (individual), one round with default choices: the linear model, and students of its predictions."""
+    """Measure one round of *sgd* (individual) with default choices: the model, and students of its predictions."""
     row, model = _steps(study, epsilon)
     return row | _learned(study, predicted(np.arange(len(study.data.x)), model.predict_proba(study.data.x)))
 
 
 def linear(study: Study, epsilon: Promise) -> Row:
-    """Only the linear model of the method *sgd*."""
+    """Measure only the linear model of the method *sgd*."""
     return _steps(study, epsilon)[0]
 
 
@@ -162,7 +162,7 @@ def _steps(study: Study, epsilon: Promise) -> tuple[Row, Model]:
 
 
 def pate(study: Study, epsilon: Promise) -> Row:
-    """Method pate, weighting, 250 teachers: students of the labels it can pay for, if at least as many as classes."""
+    """Measure students of the labels that *pate* (weighting, 250 teachers) can pay for; none for very few labels."""
     data, private = study.data, splits_load(study.name).private
     # levels are independent of records, so teachers for three levels can also be used if all have the same level
     partition, places = teachers.weighted_plan(study.name, LEVELS, data.holders)
@@ -183,7 +183,7 @@ def pate(study: Study, epsilon: Promise) -> Row:
 
 
 def _no_promise(study: Study) -> Row:
-    """Boosted trees and a linear model trained directly on the private records."""
+    """Measure boosted trees and a linear model trained directly on the private records."""
     data, case, private = study.data, _case(study), splits_load(study.name).private
     everyone = labelled(np.arange(len(private.x)), private.y, classes=data.classes)
     boosted = teacher("boosting")(private.x, everyone)

@@ -73,7 +73,7 @@ def true_labels(data: Data) -> Releases:
 
 
 def images(quick: bool) -> Rows:
-    """MNIST: consistency training on one round and on two, compared with training on true public labels."""
+    """Measure consistency training for one and two rounds on MNIST, compared with training on true public labels."""
     data = data_split("mnist")
     parameters = {"steps": 100} if quick else {}
     teach = teacher("consistency", data, **parameters)
@@ -88,7 +88,7 @@ def images(quick: bool) -> Rows:
 
 
 def few_points(quick: bool) -> Rows:
-    """MNIST with 1,000 and 300 public points."""
+    """Measure MNIST with 1,000 and 300 public points."""
     for points in tqdm((1_000, 300), desc="few points"):
         data = data_split("mnist", public=points)
         parameters = {"steps": 100 if quick else 500}
@@ -99,7 +99,7 @@ def few_points(quick: bool) -> Rows:
 
 
 def few_people(quick: bool) -> Rows:
-    """MNIST with only the first holders and all public points in one round."""
+    """Measure one round on MNIST with all public points but only the first holders."""
     everyone = data_split("mnist")
     parameters = {"steps": 100} if quick else {}
     cells = [(epsilon, holders) for epsilon in (1.0, 0.25, 3.0, 0.1) for holders in (300, 1_000, 3_000, 10_000)]
@@ -112,7 +112,7 @@ def few_people(quick: bool) -> Rows:
 
 
 def digits(quick: bool) -> Rows:
-    """Digits at ε = 1, 2, 3: three random splits."""
+    """Measure digits at ε = 1, 2, 3, on three random splits."""
     for split in tqdm(range(1 if quick else 3), desc="digits"):
         data = data_split("digits", seed=split)
         parameters = {"steps": 300}
@@ -128,7 +128,7 @@ def digits(quick: bool) -> Rows:
 
 
 def tables(quick: bool) -> Rows:
-    """Adult and Diabetes at ε = 1 and 0.25."""
+    """Measure Adult and Diabetes at ε = 1 and 0.25."""
     for name in ("adult",) if quick else ("adult", "diabetes"):
         data = data_split(name)
         teachers = {each: teacher(each) for each in ("shares", "boosting", "logistic_regression")}
@@ -139,7 +139,7 @@ def tables(quick: bool) -> Rows:
 
 
 def steps(quick: bool) -> Rows:
-    """Private gradient steps: the linear model, and students of its predictions for the public points."""
+    """Measure private gradient steps: the linear model, and students of its predictions for the public points."""
     from sklearn.metrics import roc_auc_score
 
     studies = [("mnist", (1.0, 0.1), ("consistency",)), ("adult", (1.0,), ("shares", "boosting"))]

@@ -84,7 +84,7 @@ def hold(
     caps: NDArray[np.float64] | None = None,
     seed: int = 1,
 ) -> Held:
-    """Ask about all public points, in two rounds if there is a student to `teach` in between, otherwise in one.
+    """Release counts of all public points in one round, or in two with a student trained by `teach` in between.
 
     radius_share, sigma: replace the plan for the first round.  caps: `(holders,)` instead of random caps from
     `epsilon`.

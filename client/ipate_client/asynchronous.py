@@ -52,7 +52,7 @@ class AsyncSite:
         return await to_thread(self.site.study, slug)
 
     async def budget(self, study: Study | str) -> pd.DataFrame:
-        """Return the budget of each group in a study: the most that anyone has used, and what is reserved and left."""
+        """Return each group's budget in a study: the most used by any member, and the reserved and remaining parts."""
         return await to_thread(self.site.budget, study)
 
     async def budget_groups(self, study: Study | str) -> list[dict[str, Any]]:
@@ -244,7 +244,7 @@ class AsyncSite:
         return await to_thread(self.site.wait, run, every=every, timeout=timeout, progress=progress)
 
     async def costs(self, run: Run | str) -> pd.DataFrame:
-        """Return how much a run charges each member of each group, in μ²; empty in rehearsals."""
+        """Return the charge of a run for each member of each group, in μ²; empty in rehearsals."""
         return await to_thread(self.site.costs, run)
 
     async def alliances(self, study: Study | str) -> list[dict[str, Any]]:

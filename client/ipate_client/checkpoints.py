@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: Depth of the tree of a moment, which has 2^48 leaves.
+#: Depth of the Merkle tree for one time stamp; the tree has 2^48 leaves.
 DEPTH = 48
 SCHEMA = "ipate checkpoint proof 1"
 _LOG_PROOF = "c2sp.org/tlog-proof@v1"

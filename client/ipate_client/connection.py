@@ -37,7 +37,7 @@ class Connection:
 
     Every method raises ProblemError if the site refuses the request, and httpx.TransportError if the site cannot be
     reached. Requests that change nothing, or whose key lets the site recognise repetitions, are sent again if the
-    connection breaks or the site is unavailable. Every request waits for as long as the site asks.
+    connection breaks or the site is unavailable. Requests wait as long as the site's `Retry-After` header requires.
     """
 
     def __init__(self, address: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:

@@ -60,7 +60,7 @@ class Study(Proposals):
         return _site(self.connection)
 
     def budget(self) -> pd.DataFrame:
-        """Return how much budget each privacy group has used in all runs; see `Site.budget`."""
+        """Return the budget that each privacy group has used in all runs; see `Site.budget`."""
         return self.site.budget(self)
 
     def budget_plot(self) -> BudgetPlot:

@@ -369,7 +369,7 @@ class LocalSurvivalModel(LocalModel):
 
 
 def concordance(happened: npt.NDArray[np.bool_], time: Floats, risk: Floats) -> float:
-    """Return Harrell's concordance index: how often the person whose event comes first has the higher risk.
+    """Return Harrell's concordance index: the share of pairs with the higher risk at the earlier event.
 
     A pair is included if an event happened at the earlier time; if the times are equal, one must be censored. A tie in
     risk counts as half.

@@ -51,7 +51,7 @@ class Proposing:
 
 
 def proposing(described: Callable[Concatenate[Any, P], dict[str, Any]]) -> Callable[Concatenate[Any, P], Run]:
-    """Return a method that saves a draft of the run that ``described`` describes."""
+    """Return a method that saves a draft of the run described by the document from ``described``."""
 
     @wraps(described)
     def propose(self: Any, *args: P.args, **kwargs: P.kwargs) -> Run:
@@ -62,7 +62,7 @@ def proposing(described: Callable[Concatenate[Any, P], dict[str, Any]]) -> Calla
 
 
 def planning(described: Callable[Concatenate[Any, P], dict[str, Any]]) -> Callable[Concatenate[Any, P], Plan]:
-    """Return a method that plans the run that ``described`` describes, without saving anything."""
+    """Return a method that plans the run described by the document from ``described``, without saving anything."""
 
     @wraps(described)
     def plan(self: Any, *args: P.args, **kwargs: P.kwargs) -> Plan:

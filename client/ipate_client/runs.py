@@ -143,7 +143,7 @@ class Runs(Connection):
         return row
 
     def costs(self, run: Run | str) -> pd.DataFrame:
-        """Return how much a run charges each member of each group, in μ²; empty in rehearsals."""
+        """Return the charge of a run for each member of each group, in μ²; empty in rehearsals."""
         return frame(self._json("GET", at("runs", id_of(run), "costs"))["groups"])
 
     def alliances(self, study: Study | str) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ class Studies(Connection):
         return self._study(self._json("GET", at("studies", slug)))
 
     def budget(self, study: Study | str) -> pd.DataFrame:
-        """Return the budget of each group in a study: the most that anyone has used, and what is reserved and left.
+        """Return each group's budget in a study: the most used by any member, and the reserved and remaining parts.
 
         The table has a row for each promise, with the columns level, policy, epsilon, epsilon_used, epsilon_reserved,
         epsilon_left, share_used, share_reserved, share_left, and runs, a list of uses with their times. Shares of the

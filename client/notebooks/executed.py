@@ -23,7 +23,7 @@ HEAD = "<!-- Written by client/notebooks/executed.py; change the notebook. -->\n
 
 
 class _Shown(StringIO):
-    """Standard output that also keeps what is written to it."""
+    """Standard output that also stores all written text."""
 
     def write(self, text: str) -> int:
         os.write(1, text.encode())

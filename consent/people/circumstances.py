@@ -59,7 +59,7 @@ def day_of(moment: datetime) -> date:
 
 
 def renew_by(form: Validity | None, decided_on: date) -> datetime | None:
-    """Return when a consent to ``form`` given on ``decided_on`` stops being valid (None if it does not expire)."""
+    """Return the time at which a consent to ``form`` given on ``decided_on`` expires (None if it does not)."""
     if form is not None and form.valid_months:
         return day_begin(decided_on + relativedelta(months=form.valid_months) + timedelta(days=1))
     if form is not None and form.valid_until and form.valid_until < date.max:  # there is no day after 31 December 9999
@@ -108,7 +108,7 @@ class Answering:
 
 
 def answering(kind: str, until: date | None, on: date) -> Answering:
-    """Return who answers on a day, given the last recorded circumstance."""
+    """Return the person who answers on a day, given the last recorded circumstance."""
     if kind in REPRESENTED and (until is None or on < until):
         return Answering(Answerer(kind), until, kind)
     return Answering(kind=_KIND.PERSON if kind in REPRESENTED else kind)
@@ -120,7 +120,7 @@ def circumstance_last(holder: DataHolder) -> Circumstance | None:
 
 
 def answering_for(holder: DataHolder) -> Answering:
-    """Return who answers for a holder today."""
+    """Return the person who answers for a holder today."""
     last = circumstance_last(holder) if holder.pk else None
     return answering(last.kind, last.until, day_of(timezone.now())) if last else Answering()
 
@@ -247,7 +247,7 @@ class Lapses:
 
 
 def _not_theirs(answers: Answering, answered_by: str) -> Lapse | None:
-    """Return why a consent given by ``answered_by`` was invalid while ``answers`` was recorded (None if it was valid).
+    """Return the reason why a consent by ``answered_by`` was invalid while ``answers`` was recorded (None if valid).
 
     Until a restored backup is corrected, it accepts consents from the person whom it records as answering.
     """

@@ -171,7 +171,7 @@ def unknown_message(pseudonym: str) -> str:
 
 
 def spelling_fault(pseudonym: str) -> str:
-    """Return why a pseudonym is invalid (empty if it is valid)."""
+    """Return the reason why a pseudonym is invalid (empty if it is valid)."""
     try:
         canonical(pseudonym)
     except PseudonymError as error:

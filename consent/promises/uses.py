@@ -216,7 +216,7 @@ class Result:
 
     @property
     def use(self) -> list[str]:
-        """Return sentences about how much the model or table is used, as far as this is known."""
+        """Return sentences on the known use of the model or table."""
         if self.cells or self.rows:
             return [self._taken]
         if self.in_use_since is not None:

@@ -72,7 +72,7 @@ Heads = dict[str, dict[str, list[Any]]]
 
 
 class CheckpointError(Exception):
-    """Error in making a checkpoint or comparing it with the records. The message says what is wrong and what to do."""
+    """Error in making a checkpoint or comparing it with the records. The message states the problem and the remedy."""
 
 
 def _json(content: Any) -> str:

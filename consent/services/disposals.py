@@ -1,4 +1,4 @@
-"""Erasure of stored records and the end of a study, with a log of requests and of what was done.
+"""Erasure of stored records and the end of a study, with a log of requests and actions.
 
 Other apps erase the records that they store (``training.services.erasures``); this app erases scans of letters and
 pseudonyms. Decisions, forms and accounts stay, because they prove what was agreed and spent but do not name anyone.

@@ -432,7 +432,7 @@ class _Paper:
 
 
 def _answered(consent: PaperConsent, circumstance: Circumstance | None) -> Answering:
-    """Return who answered for the person on the day of the signature, according to the current record."""
+    """Return the person who answered on the day of the signature, according to the current record."""
     if circumstance is None:
         return Answering()
     return answering(circumstance.kind, circumstance.until, consent.signed_on)

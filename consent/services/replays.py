@@ -111,7 +111,7 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
 
 
 def _circumstances_apply(records: Iterable[Circumstance]) -> None:
-    """Append circumstances, then append again what has been recorded about their holders since the restore.
+    """Append circumstances, followed by a copy of the circumstances recorded for their holders since the restore.
 
     The lost circumstances show who answered when a decision was made, even if a newer circumstance is in force. A
     circumstance that only records that a date was reached is not considered newer, because a lost circumstance may have
@@ -132,7 +132,7 @@ def _circumstances_apply(records: Iterable[Circumstance]) -> None:
 
 
 def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
-    """Append decisions, followed by a copy of what their holders have decided since the restore.
+    """Append decisions, followed by a copy of their holders' decisions since the restore.
 
     A decision is left out if it would give a weaker promise than the previous decision and the holder did not agree to
     exactly that, because a restored database (possibly restored again later) could not show holders what they were

@@ -91,7 +91,7 @@ def icon_array(right: int) -> dict[str, Any]:
 
 @register.filter
 def times_high(options: Iterable[Option], level: str) -> int:
-    """Return how many times as much the study may learn at a level as at high protection."""
+    """Return the `times_high` of the option for a level."""
     return next(option.times_high for option in options if option.value == level)
 
 

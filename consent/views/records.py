@@ -219,7 +219,7 @@ def _to(holder: DataHolder) -> Q:
 
 
 def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
-    """Return the part of the account that is shown: the promise, and a public bound on what was spent.
+    """Return the part of the account that is shown: the promise, and a public bound on the spending.
 
     The amount itself depends on the holder's records, so someone who made a holder show it would learn something that
     no release reveals. The bound depends only on public information and on the holder's choice; see docs/rights.md.
@@ -241,7 +241,7 @@ def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
 
 
 def _answers(row: CheckAnswers) -> dict[str, Any]:
-    """Return which of the holder's first answers were right, for answers that are still stored."""
+    """Return whether each of the holder's first answers was right, for answers that are still stored."""
     answers = {key: bool(row.right >> place & 1) for place, key in enumerate(KEYS) if row.answered >> place & 1}
     return {"form_version": row.form.version, "first_answer_right": answers, "counted": row.counted}
 

@@ -59,7 +59,7 @@ def visit_of(request: HttpRequest) -> Visit | None:
 
 
 def visit_begin(request: HttpRequest, invitation: Invitation) -> None:
-    """Begin a visit in a new session, keeping only what the same holder entered before the last visit ended."""
+    """Begin a visit in a new session, keeping only data that the same holder entered before the last visit ended."""
     answer, erasure = (request.session.get(name) for name in (_ANSWER, _ERASURE))
     logout(request)
     request.session[_INVITATION] = invitation.pk

@@ -116,7 +116,7 @@ class StudyBudget(ApiView):
         ],
     )
     def get(self, request: Request, slug: str) -> Response:
-        """Return how much of each promise all runs have used and reserved, and how much is left.
+        """Return the used, reserved and remaining part of each promise, over all runs.
 
         These are public bounds; they do not show what any one person has used.
         """

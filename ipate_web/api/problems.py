@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457). Each has a kind with its own URL, and says what to do."""
+"""Errors as problem documents (RFC 9457). Each has a kind with its own URL, and a remedy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Limits on requests: the size of the body, the requested page of a list, and what the token may do."""
+"""Limits on requests: the size of the body, the requested page of a list, and the token's permissions."""
 
 import json
 import math

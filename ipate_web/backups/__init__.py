@@ -4,7 +4,7 @@ import re
 
 
 class BackupError(Exception):
-    """Error in making or restoring a backup. The message says what to do."""
+    """Error in making or restoring a backup. The message contains the remedy."""
 
 
 #: The storages of an installation, and the folder of each in a backup.

@@ -105,7 +105,7 @@ def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
 
 
 def backups_prune(folder: Path, days: int) -> list[Path]:
-    """Delete backups in ``folder`` older than ``days``, and leftovers of killed backups; return what was deleted.
+    """Delete backups in ``folder`` older than ``days``, and leftovers of killed backups; return the deleted files.
 
     The last backup is kept, because it may be the only one. If something has been erased since, it is deleted as well,
     because erased data must disappear from backups, too. Acts that every remaining backup contains are removed from the
@@ -129,7 +129,7 @@ def backups_prune(folder: Path, days: int) -> list[Path]:
 
 
 def _made_at(path: Path) -> datetime:
-    """Return when a backup was made according to its name, as copies keep the name but not always the file time."""
+    """Return the time of a backup from its name, because copies do not always keep the file time."""
     return datetime.strptime(path.name.partition(".")[0], _MOMENT).replace(tzinfo=UTC)
 
 
@@ -315,7 +315,7 @@ def _files_of(manifest: dict[str, Any]) -> dict[Name, str]:
 
 
 def _locked() -> dict[str, dict[str, int]]:
-    """Lock the studies for which the backup lacks records; return how many are missing from each."""
+    """Lock the studies for which the backup lacks records; return the number missing from each."""
     # Earlier verifications were made with a different database.
     Verification.objects.update(verified_at=None, claimed_at=None)
     locked = {}

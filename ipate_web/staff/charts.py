@@ -159,7 +159,7 @@ def curve_chart(curves: dict[str, list[float]]) -> Chart | None:
 
 
 def lead_chart(leads: list[list[float]]) -> Chart | None:
-    """Return a chart of how far the most frequent class leads, in σ: the share of points by lead, for each round."""
+    """Return a chart of the most frequent class's lead, in σ: the share of points by lead, for each round."""
     if not leads:
         return None
     names = [f"{low}–{high} σ" for low, high in pairwise(LEADS)]

@@ -219,7 +219,7 @@ class PublicationForm(forms.Form):
 
     @property
     def valid(self) -> Valid:
-        """Return how long a consent is valid; the form must be valid."""
+        """Return the validity of a consent; the form must be valid."""
         return Valid(self.cleaned_data.get("valid_months"), self.cleaned_data.get("valid_until"))
 
     @property

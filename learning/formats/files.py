@@ -89,7 +89,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".bmp")
 
 @dataclass(frozen=True)
 class Content:
-    """Uncompressed bytes of a file, and how many bytes of the file itself have been read."""
+    """Uncompressed bytes of a file, and the number of bytes read from the file itself."""
 
     stream: IO[bytes]
     position: Callable[[], int]

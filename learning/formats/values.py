@@ -238,7 +238,7 @@ def by_text(values: Sequence[object], function: Callable[[object], Value]) -> li
 
 
 def are_missing(values: Sequence[object], markers: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which cells contain a declared marker for a missing value."""
+    """Return a mask of the cells that contain a declared marker for a missing value."""
     missing = np.zeros(len(values), bool)
     keys = {key(marker) for marker in markers}
     if not keys:

@@ -211,7 +211,7 @@ class Augmenting:
     shift: float = parameter(0.07, gettext_noop("maximum shift as a share of the image"), minimum=0, maximum=0.5)
 
     def shape_check(self, shape: tuple[int, ...]) -> None:
-        """See `Parametrised.shape_check`. Only images can be rotated and shifted."""
+        """Raise ValueError if records with this shape are to be rotated and shifted but are not images."""
         if self.copies and len(shape) not in (2, 3):
             message = gettext_noop(
                 "Only images can be rotated and shifted, not records of shape %(shape)s. Turn this option off."

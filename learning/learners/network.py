@@ -73,7 +73,7 @@ class ImageModel(Model, Generic[Layers]):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """See `Learner.model_from_bytes` and `Student.model_from_bytes`."""
+        """Return the model stored by `to_bytes`; see `Learner.model_from_bytes` and `Student.model_from_bytes`."""
         try:
             tensors = load(data)
             shape = tuple(tensors.pop(_SHAPE).tolist())

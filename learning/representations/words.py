@@ -110,7 +110,7 @@ class WordEncoder:
 
 
 def _presence(points: NDArray[Any]) -> csr_array:
-    """Return which buckets the parts of each text belong to, as 0 or 1, `(n, BUCKETS)`."""
+    """Return `(n, BUCKETS)`: 1 for each bucket that contains a part of the text, otherwise 0."""
     length = points.shape[1]
     step = max(1, _NUMBERS // length)
     parts = [_buckets(points[start : start + step]) for start in range(0, len(points), step)]

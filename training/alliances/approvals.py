@@ -172,7 +172,7 @@ def joint_approve(run: Run) -> None:
 
 
 def sites_fault(alliance: Alliance, names: Iterable[str]) -> str:
-    """Return why a hub cannot ask the named sites to take part in a run (empty if it can)."""
+    """Return the reason why a hub cannot ask the named sites to take part in a run (empty if it can)."""
     there = {site.name: site for site in alliance.sites.all() if site.takes_part}
     if gone := [name for name in names if name not in there]:
         return _("These sites do not take part: %(sites)s.") % {"sites": ", ".join(gone)}

@@ -147,7 +147,7 @@ def noise_factor(run: Run) -> float:
 
 
 def noise_among(run: Run) -> int:
-    """Return how many of a run's sites together add the noise on which charges are based."""
+    """Return the number of a run's sites that together add the noise on which charges are based."""
     joint = JointRun.objects.select_related("run__alliance").filter(run=run.pk).first()
     alliance = run.alliance
     assert alliance is not None, "a run across sites"

@@ -373,7 +373,7 @@ def hub_withdrawals_apply() -> None:
 
 
 def _withdrawn_at_hub(published: StudentModel | RunResult) -> str:
-    """Return why the hub has withdrawn a result that this site has published; empty if it has not."""
+    """Return the hub's reason for withdrawing a result that this site has published; empty if it has not done so."""
     word = published.run.joint.withdrawn.get(published.digest)
     if word is None:
         return ""

@@ -233,7 +233,7 @@ def _problem(content: bytes, otherwise: str) -> str:
 
 
 def longest_wait() -> float:
-    """Return for how many seconds a worker keeps asking the hub before it does other work."""
+    """Return the number of seconds for which a worker polls the hub before it does other work."""
     return settings.SITES_WAIT
 
 

@@ -193,7 +193,7 @@ def spending(run: Run, status: str) -> Iterator[Run | None]:
 
 
 def message_set(run: Run, message: str) -> None:
-    """Record why a run is waiting."""
+    """Record the reason why a run is waiting."""
     Run.objects.filter(pk=run.pk).update(message=message)
 
 
@@ -256,7 +256,7 @@ def waiting_runs_wake(run: Run) -> None:
 
 
 def notify_charged(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()) -> None:
-    """Notify subscribers how much of the run's share each group will have used after ``costs`` are charged.
+    """Notify subscribers of the part of the run's share that each group will have used after ``costs`` are charged.
 
     If a group cannot pay for the next query, its whole share counts as used, because the rest cannot be used.
     """

@@ -39,7 +39,7 @@ def attempt_write(run: Run, people: People) -> None:
 
 
 def attempt_files(run: Run) -> set[str]:
-    """Return the files that list who was asked, for the batches of a run and for its answers at a site."""
+    """Return the files that list the people asked, for the batches of a run and for its answers at a site."""
     answered = JointQuestion.objects.filter(joint__run=run.pk).exclude(attempt="")
     return {*run.batches.values_list("attempt", flat=True), *answered.values_list("attempt", flat=True)}
 
@@ -174,7 +174,7 @@ class Questions(ABC):
 
     @abstractmethod
     def stop_reason(self, run: Run) -> str:
-        """Return why a run ended after asking all its questions."""
+        """Return the reason why a run ended after asking all its questions."""
 
     def kind_of(self, opened_round: Round) -> str:
         """Return the kind of release made in a round."""
@@ -208,7 +208,7 @@ class Questions(ABC):
         return run.spent
 
     def rehearsed(self, run: Run) -> dict[str, Any]:
-        """Return how much each level of a rehearsal has spent, and how this was computed."""
+        """Return the amount spent by each level of a rehearsal, and the accounting used."""
         epsilons = [
             {
                 "level": promise["level"],

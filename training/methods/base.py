@@ -161,7 +161,7 @@ class RunMethod(Protocol):
         ...
 
     def tiles(self, run: Run) -> list[Tile]:
-        """Return tiles that show how much the run has released so far."""
+        """Return tiles that show the extent of the run's releases so far."""
         ...
 
     def amount(self, run: Run) -> Amount:
@@ -171,7 +171,7 @@ class RunMethod(Protocol):
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> MethodPlan:
         """Plan a run, saved or not, for ``promises`` or, by default, for those in the study's head counts.
 
-        Raises PlanError, whose message says what to do.
+        Raises PlanError, whose message contains the remedy.
         """
         ...
 

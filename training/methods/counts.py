@@ -131,7 +131,7 @@ def counts_charges_faults(batch: Batch, release: Release, question: CountsQuesti
 
 
 def rounds_of_counts(run: Run) -> int:
-    """Return how many of a run's planned rounds count people so that rows can be drawn from the counts."""
+    """Return the number of planned rounds that count people so that rows can be drawn from the counts."""
     return sum(map(is_counted, run.plan.get("rounds", [])))
 
 

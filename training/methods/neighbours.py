@@ -84,7 +84,7 @@ class AskingPlan(MethodPlan):
 
 
 def asking_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> AskingPlan:
-    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
+    """Return the plan of ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a remedy.
 
     The plan depends only on public information: policies, head counts, shares, public points, evaluation data
     (conditions 1 and 2 in docs/gaussian-accounts.md).
@@ -113,7 +113,7 @@ def rounds_plan(
 
     Rounds are planned for a ``share`` of every cap, and for all labels or at most ``wanted``.
 
-    The first call takes seconds. Raises PlanError with a message that says what to do.
+    The first call takes seconds. Raises PlanError with a remedy.
     """
     test_key = (test.pk, test.digest) if test is not None else None
     try:
@@ -220,7 +220,7 @@ def affordable(
     delta: float,
     wanted: int | None = None,
 ) -> Affordable:
-    """Forecast how many points of a public dataset ``holders`` with ``epsilons`` (both by level) could label.
+    """Forecast the number of public points that ``holders`` with ``epsilons`` (both by level) could label.
 
     The expected share of correct labels is based on the study's newest evaluation data with points of the same shape
     or, without such data, on an assumption.
@@ -232,7 +232,7 @@ def affordable(
         wanted: Number of labels; None for all of the points.
 
     Raises:
-        PlanError: No one takes part, or the noise would be too large; the message says what to do.
+        PlanError: No one takes part, or the noise would be too large; the message contains the remedy.
     """
     levels = tuple(
         PlannedLevel(level, float(caps_of(epsilon, delta)), float(holders[level]))

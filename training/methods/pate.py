@@ -312,7 +312,7 @@ class Pate(EngineMethod):
     def joined(
         self, run: Run, hub_plan: Mapping[str, Any], promises: list[PlannedPromise], share: float
     ) -> tuple[list[PlannedPromise], Sequence[Any]]:
-        """See :meth:`EngineMethod.joined`; groups, weights and budgets are computed from the hub's numbers."""
+        """Return a site's promises and budgets after comparing its own plan with the hub's. Raises PlanError."""
         own = teachers_plan(run, share, [PlannedPromise(**each) for each in hub_plan["promises"]])
         document = json.loads(json.dumps(own.to_json()))
         names = ("variant", "teachers", "aggregator", "groups", "left_out", "budgets")

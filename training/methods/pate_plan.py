@@ -343,7 +343,7 @@ class TeachersPlan(MethodPlan):
 
 
 def teachers_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> TeachersPlan:
-    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
+    """Return the plan of ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a remedy.
 
     The plan depends only on public information: policies, head counts, shares, evaluation data. It reads no consents,
     private records or accounts (conditions 1 and 2 in docs/gaussian-accounts.md). In a rehearsal study nothing is

@@ -138,7 +138,7 @@ class SamplingPlan(MethodPlan):
 
 
 def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> SamplingPlan:
-    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
+    """Return the plan of ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a remedy.
 
     The plan depends only on public information: policies, head counts, shares, public points (conditions 1 and 2 in
     docs/gaussian-accounts.md).

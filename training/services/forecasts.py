@@ -165,7 +165,7 @@ def _levels(promises: list[PlannedPromise], delta: float) -> list[PlannedLevel]:
 
 
 def _gain(forecast: Forecast | None, other: Forecast | None) -> float:
-    """Return by how much the expected share of correct answers exceeds that of ``other``; infinity if unknown."""
+    """Return the gain in the expected share of correct answers over ``other``; infinity if unknown."""
     shares = [each.value for each in (forecast, other) if each and not each.measure and each.value is not None]
     return shares[0] - shares[1] if len(shares) == 2 else math.inf
 
@@ -242,7 +242,7 @@ def forecast(run: Run, share: float | None = None) -> RunForecast:
     """Forecast ``run`` (saved or not), by default for the suggested share.
 
     Raises:
-        PlanError: the run cannot be carried out; the message says what to do.
+        PlanError: the run cannot be carried out; the message contains the remedy.
     """
     share = suggested_share(run.study) if share is None else share
     planned = with_majority(method_of(run).plan(run, share), run)

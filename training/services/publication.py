@@ -58,7 +58,7 @@ _ONE_LABEL = gettext_noop(
 
 
 def too_few_labels(labels: int) -> Sentence | None:
-    """Return why no student can learn from so few released labels; None if there are enough."""
+    """Return the reason why no student can learn from so few labels; None if there are enough."""
     return None if labels >= LEAST_LABELS else Sentence(_ONE_LABEL if labels else _NO_LABEL)
 
 

@@ -1,7 +1,7 @@
 """Rényi costs of Gaussian sums, the orders α used for all costs, and quantities derived from a curve.
 
-The derived quantities are the ε at a δ, and how many queries may be released before a group would exceed its ε (the
-budget filter).
+The derived quantities are the ε at a δ, and the number of queries that may be released before a group would exceed its
+ε (the budget filter).
 
 Divergences between distributions over few outcomes are rounded to the safe side. The moment Σ_k b_k·x_k^α, where b is
 the second distribution and x_k the ratio of the first to the second, is computed as 1 + Σ_k b_k·(x_k^α − 1 − α·(x_k −

@@ -24,13 +24,13 @@ SEED = 0
 
 
 def figure1(quick: bool) -> Iterator[Case]:
-    """MNIST: ε that each group has spent after a number of labels; half of the holders at ln 2, half at ln 8."""
+    """Yield cases for MNIST: ε spent by each group after a number of labels; half of the holders at ln 2 or ln 8."""
     for variant in ("PATE", "upsampling", "weighting"):
         yield Case(f"{variant}, ε of a group after so many labels", (SEED,), partial(_spent, variant))
 
 
 def figure3(quick: bool) -> Iterator[Case]:
-    """MNIST: the factor by which a group with a larger weight spends more ε."""
+    """Yield cases for MNIST: the factor by which a group with a larger weight spends more ε."""
     for ratio in RATIOS[::2] if quick else RATIOS:
         yield Case(f"sensitivity {ratio:g} times as large", (SEED,), partial(_ratio, ratio))
 

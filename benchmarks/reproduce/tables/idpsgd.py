@@ -31,7 +31,7 @@ SIGNIFICANT = 0.05
 
 
 def table5(quick: bool) -> Iterator[Case]:
-    """Tables 4 and 5: the noise multiplier with which a run spends the promises. Quick: Table 4, ε = 1 for all."""
+    """Yield cases for Tables 4 and 5: noise multipliers that spend the promises. Quick: Table 4, ε = 1 for all."""
     setup = published("individualized-dp-sgd")["setup"]
     printed = {f"{data} standard 100": run for data, run in setup["table4"].items()}
     for name, run in (printed if quick else printed | setup["table5_tuned"]).items():
@@ -66,7 +66,7 @@ def _renyi_cost(steps: int) -> Cost:
 
 
 def table6(quick: bool) -> Iterator[Case]:
-    """Parameters computed by the methods at ε = 1, 2, 3 from those of Table 4. Quick: CIFAR-10, one division."""
+    """Yield cases for parameters at ε = 1, 2, 3, computed from those of Table 4. Quick: CIFAR-10, one division."""
     paper = published("individualized-dp-sgd")
     for data, run in paper["setup"]["table4"].items():
         for shares, known in paper["table6_parameters"][data].items():
@@ -97,7 +97,7 @@ def _parameters(run: Run, holders: int, named: str, known: dict[str, Any]) -> li
 
 
 def table10(quick: bool) -> Iterator[Case]:
-    """Figure 2 and Table 10: LiRA between people at ε = 10 and at ε = 20, from results of `benchmarks.attacks`.
+    """Yield Figure 2 and Table 10: LiRA between people at ε = 10 and at ε = 20, from results of `benchmarks.attacks`.
 
     There are no verdicts, because the data and models differ from the printed ones.
     """
@@ -121,7 +121,7 @@ def table10(quick: bool) -> Iterator[Case]:
 
 
 def table11(quick: bool) -> Iterator[Case]:
-    """MNIST: students of Individualized PATE, which the paper compares with its own method."""
+    """Yield cases for MNIST: students of Individualized PATE, compared in the paper with its own method."""
     printed = published("individualized-dp-sgd")["table11_ipate"]["MNIST"]
     promises, seeds = Promises("mnist", (1.0,)), ipate.SEEDS["mnist"][:1]
     yield Case("everybody at 1, PATE", seeds, partial(_student, promises, "PATE", seeds, *printed["PATE"]), promises)
@@ -136,13 +136,13 @@ def _student(promises: Promises, variant: str, seeds: Sequence[int], known: floa
 
 
 def table2(quick: bool) -> Iterator[Case]:
-    """MNIST: one case for each variant and division into groups."""
+    """Yield one case of MNIST for each variant and division into groups."""
     printed = published("individualized-dp-sgd")["table2"]["MNIST"]
     yield from _divided("mnist", lambda variant, shares: printed[shares].get(variant))
 
 
 def table7(quick: bool) -> Iterator[Case]:
-    """CIFAR-10, parameters of Table 4: one ε for all as in Table 2, the variants as in Table 7."""
+    """Yield cases for CIFAR-10 with parameters of Table 4: one ε for all as in Table 2, the variants as in Table 7."""
     paper = published("individualized-dp-sgd")
     tuned, untuned = paper["table2"]["CIFAR-10"], paper["table7_untuned"]["CIFAR-10"]
 
@@ -153,7 +153,7 @@ def table7(quick: bool) -> Iterator[Case]:
 
 
 def table12(quick: bool) -> Iterator[Case]:
-    """MNIST: two baselines that also keep every promise."""
+    """Yield cases for MNIST: two baselines that also keep every promise."""
     printed = published("individualized-dp-sgd")["table12_mnist_baselines"]
 
     def known(variant: str, shares: str) -> Known:
@@ -179,7 +179,7 @@ def _divided(part: str, known: Callable[[str, str], Known]) -> Iterator[Case]:
 
 
 def table3(quick: bool) -> Iterator[Case]:
-    """MNIST at ε = 0.3, 1,000 steps."""
+    """Yield cases for MNIST at ε = 0.3 with 1,000 steps."""
     printed = published("individualized-dp-sgd")["table3_mnist_eps_0.3"]
     names = {"standard": "standard", "sample": "accounting and assignment 0.30/0.31"}
     for run in _runs("small"):
@@ -188,7 +188,7 @@ def table3(quick: bool) -> Iterator[Case]:
 
 
 def table8(quick: bool) -> Iterator[Case]:
-    """CIFAR-10, each class in turn at another ε than the 2 of all others: the runs with the most steps."""
+    """Yield cases for CIFAR-10, with one class at another ε than the 2 of all others: the runs with the most steps."""
     printed = published("individualized-dp-sgd")["table8_cifar10_one_class"]
     runs = _runs("photographs")
     most = max((run["steps"] for run in runs), default=0)
@@ -208,7 +208,7 @@ def table8(quick: bool) -> Iterator[Case]:
 
 
 def table9(quick: bool) -> Iterator[Case]:
-    """MNIST with promises by class, compared with everyone at ε = 3: the runs with all steps."""
+    """Yield cases for MNIST with promises by class, compared with everyone at ε = 3: the runs with all steps."""
     printed = published("individualized-dp-sgd")["table9_mnist_by_class"]
     columns = {variant: printed[variant] for variant in ("sample", "scale")} | {"standard": printed["baseline eps 3"]}
     for run in _runs("classes"):

@@ -43,7 +43,7 @@ MORE = ">2000"
 
 
 def table1(quick: bool) -> Iterator[Case]:
-    """MNIST at ε = 1, 2, 3 with two divisions into groups."""
+    """Yield cases for MNIST at ε = 1, 2, 3 with two divisions into groups."""
     for named, variants in published("individualized-pate")["table1"]["MNIST"].items():
         shares = tuple(int(part) / 100 for part in named.removesuffix(" %").split("/"))
         promises = Promises("mnist", (1.0, 2.0, 3.0), shares)
@@ -54,27 +54,27 @@ def table1(quick: bool) -> Iterator[Case]:
 
 
 def table5(quick: bool) -> Iterator[Case]:
-    """Labels for MNIST if some people have ε = ln 2, and the others ln 4, ln 8 or ln 16."""
+    """Yield cases for labels of MNIST if some people have ε = ln 2, and the others ln 4, ln 8 or ln 16."""
     return _cells("individualized-pate", "table5_mnist_labels", "mnist", "labels", quick)
 
 
 def table7(quick: bool) -> Iterator[Case]:
-    """Labels for Adult if some people have ε = ln 2, and the others ln 4, ln 8 or ln 16."""
+    """Yield cases for labels of Adult if some people have ε = ln 2, and the others ln 4, ln 8 or ln 16."""
     return _cells("individualized-pate", "table7_adult_labels", "adult", "labels", quick)
 
 
 def table8(quick: bool) -> Iterator[Case]:
-    """Students for MNIST if some people have ε = ln 2, and the others ln 4, ln 8 or ln 16."""
+    """Yield cases for students of MNIST if some people have ε = ln 2, and the others ln 4, ln 8 or ln 16."""
     return _cells("individualized-pate", "table8_mnist_student", "mnist", "student", quick)
 
 
 def table9(quick: bool) -> Iterator[Case]:
-    """Students for Adult if some people have ε = ln 2, and the others ln 4, ln 8 or ln 16."""
+    """Yield cases for students of Adult if some people have ε = ln 2, and the others ln 4, ln 8 or ln 16."""
     return _cells("individualized-pate", "table9_adult_student", "adult", "student", quick)
 
 
 def thesis(table: str, name: str, what: str, quick: bool) -> Iterator[Case]:
-    """Labels or student (`what`) if 25, 50 or 75 % of the records have ε = 1.5, 2, 3 or 5, and the others 1."""
+    """Yield cases for labels or students (`what`) if 25, 50 or 75 % have ε = 1.5, 2, 3 or 5, and the others 1."""
     return _cells("personalizing-pate-thesis", table, name, what, quick)
 
 

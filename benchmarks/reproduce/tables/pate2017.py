@@ -55,7 +55,7 @@ def accounts_epsilon(labels: int, gamma: float, teachers_per_holder: int = 1) ->
 
 
 def figure4(quick: bool) -> Iterator[Case]:
-    """MNIST: 100 queries, the student's own queries, and 1,000."""
+    """Yield cases for MNIST: 100 queries, the student's own queries, and 1,000 queries."""
     for gamma in (0.1, 0.05):
         yield Case(f"MNIST, the student's 100 queries, γ {gamma}", (), partial(_student_queries, gamma))
     for gamma in (0.1, 0.05):
@@ -64,14 +64,14 @@ def figure4(quick: bool) -> Iterator[Case]:
 
 
 def adult(quick: bool) -> Iterator[Case]:
-    """Adult: 500 queries to 250 random forests, the authors' and ours."""
+    """Yield cases for Adult: 500 queries to 250 random forests, the authors' and ours."""
     yield Case("published votes of 2018, γ 0.05", SEEDS, lambda: _adult(published_votes("adult")), PROMISED)
     yield Case("250 random forests trained here, γ 0.05", SEEDS, lambda: _adult(trained_votes("adult")), PROMISED)
     yield Case("no privacy: one forest on all private records", (0,), partial(_no_privacy, "adult", 85.0))
 
 
 def diabetes(quick: bool) -> Iterator[Case]:
-    """Diabetes: with patients as holders, and the claim based on dividing by records."""
+    """Yield cases for Diabetes: with patients as holders, and the claim based on dividing by records."""
     yield Case("divided by patient, γ 0.05", SEEDS, _by_patient)
     yield Case("divided by record, γ 0.05", SEEDS, _by_record)
     yield Case("no privacy: one forest on all private records", (0,), partial(_no_privacy, "diabetes", None))

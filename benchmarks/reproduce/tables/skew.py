@@ -31,22 +31,22 @@ Cell = tuple[int, float] | None
 
 
 def table6(quick: bool) -> Iterator[Case]:
-    """Students."""
+    """Yield cases for the accuracy of students."""
     return _cases(quick, "table6_adult_student", partial(_by_class, "student"))
 
 
 def table10a(quick: bool) -> Iterator[Case]:
-    """Teachers."""
+    """Yield cases for the accuracy of teachers."""
     return _cases(quick, "table10a_adult_teachers", partial(_by_class, "teachers"))
 
 
 def table10b(quick: bool) -> Iterator[Case]:
-    """Votes."""
+    """Yield cases for the accuracy of votes."""
     return _cases(quick, "table10b_adult_votes", _votes)
 
 
 def table11(quick: bool) -> Iterator[Case]:
-    """Labels."""
+    """Yield cases for the number of labels."""
     return _cases(quick, "table11_adult_labels", _labels)
 
 

@@ -74,7 +74,7 @@ def _webhooks_encrypt() -> int:
 
 
 def _heads_sign() -> tuple[int, int]:
-    """Sign the heads of all chains; return how many were signed, and how many had an invalid signature."""
+    """Sign the heads of all chains; return the numbers of signed heads and of invalid signatures."""
     signed = forged = 0
     for model in (ChainHead, InstallationHead):
         for head in model.objects.select_for_update():

@@ -210,7 +210,7 @@ def plan_notes(plan: DeniabilityPlan, promised: float) -> tuple[Sentence, ...]:
 _MOST_KEYS = 2**62
 
 LEAST, ALIKE = (10, 50, 100, 500), (2.0, 4.0, 10.0)
-"""k and γ for which a run reports how many rows pass."""
+"""k and γ for which a run reports the number of rows that pass."""
 _TRIED = 1_000  # number of rows for each γ and ω
 _ATTEMPTS = 50
 _COARSE = 10  # number of groups into which a numeric column's bins are combined if the column is a parent
@@ -447,7 +447,7 @@ def _plausible(
 
 
 def _agreeing(columns: list[int], seeds: Codes, rows: Codes) -> NDArray[np.int64]:
-    """Return how many seeds agree with each row on these columns, (N,)."""
+    """Return the number (N,) of seeds that agree with each row on these columns."""
     if not columns:
         return np.full(len(rows), len(seeds), dtype=np.int64)
     sizes = [int(max(seeds[:, column].max(), rows[:, column].max())) + 1 for column in columns]

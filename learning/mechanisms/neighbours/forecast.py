@@ -312,7 +312,7 @@ def _norm(agreement: float | None) -> float:
 
 
 def _charged(near: NDArray[np.bool_], agreement: float | None) -> NDArray[np.bool_]:
-    """Return which holders are charged: all near the query or, in residual votes, a fixed sample that disagrees."""
+    """Return a mask of the charged holders: all near the query or, in residual votes, a fixed sample that disagrees."""
     if agreement is None:
         return near
     return near & (np.random.default_rng(1).random(near.shape, np.float32) >= agreement)
@@ -366,14 +366,14 @@ def _assumed_right(
 
 
 def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma: float) -> float:
-    """Return how often the right (first) class leads if this share votes for it and other votes are spread evenly."""
+    """Return the probability that the right (first) class leads if it gets this share and the others share the rest."""
     shares = np.full(n_classes, (1 - agreement) / (n_classes - 1))
     shares[0] = agreement
     return _leading(voters[:, None] * shares, np.zeros(len(voters), np.int64), sigma)
 
 
 def _leading(votes: NDArray[np.float64], right: NDArray[np.int64], sigma: float, draws: int = _DRAWS) -> float:
-    """Return how often the right class leads, given the expected votes, random participation and noise."""
+    """Return the share of draws with the right class leading, given expected votes, random participation and noise."""
     spread = np.sqrt(sigma**2 + np.maximum(votes, 0.0))
     led = [(votes + spread * drawn).argmax(axis=1) == right for drawn in _drawn(draws, *votes.shape)]
     return float(np.mean(led))

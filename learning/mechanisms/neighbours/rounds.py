@@ -403,7 +403,7 @@ def _charged_as(agreement: float) -> float:
 def _worth(
     right: float, agreement: float, voters: NDArray[np.float64], sigma: float, n_classes: int
 ) -> NDArray[np.float64]:
-    """Return how many voters a prediction is worth, given its accuracy and how many voters agree with the truth."""
+    """Return the number of voters with as much evidence as a prediction with accuracy `right`."""
     right, agreement = (min(max(one, _LEAST_AGREEMENT), _MOST_AGREEMENT) for one in (right, agreement))
     odds = right * (n_classes - 1) / (1.0 - right)
     lead = agreement - (1.0 - agreement) / (n_classes - 1)

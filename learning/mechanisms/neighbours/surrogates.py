@@ -52,7 +52,7 @@ class Surrogates:
         self._itself = np.flatnonzero((self._distances == 0).any(axis=1)), self._distances.argmin(axis=1)
 
     def near(self, radius_share: float, records: float = 1.0) -> NDArray[np.bool_]:
-        """Return which holders are near each query, `(Q, S)`.
+        """Return a mask `(Q, S)` of the holders near each query.
 
         A holder with several records is represented by several points. For example, with 1.3 records per holder, three
         in ten holders have two records.

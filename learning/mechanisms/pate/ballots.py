@@ -250,7 +250,7 @@ class TeachersQuestion:
         return None if voting.all() else Stop.SHARE
 
     def voting(self, state: VoteState) -> NDArray[np.bool_]:
-        """Return which groups (G,) of the plan can pay for the next query; teachers of other groups do not vote."""
+        """Return a mask (G,) of the groups that can pay for the next query; teachers of other groups do not vote."""
         with_next = np.append(state.answered, True)
         return np.array([affordable == len(with_next) for affordable in self._affordable_by_group(with_next)])
 
@@ -259,7 +259,7 @@ class TeachersQuestion:
         return [float(self._paid(place, part.start, every).max()) for place in range(len(self.budgets))]
 
     def charges(self, state: VoteState, answered: NDArray[np.bool_]) -> list[float]:
-        """Return how much the queries after ``state`` raise each group's largest charge, in μ².
+        """Return the increase of each group's largest charge by the queries after ``state``, in μ².
 
         If all teachers take part in all queries, this is also the charge of each member of the group.
         """
@@ -377,7 +377,7 @@ class TeachersQuestion:
         return counts_digest(np.arange(start, start + len(labels)), labels, counts)
 
     def disagreements(self, state: VoteState, ballot: Ballot) -> NDArray[np.int64]:
-        """Return how often each teacher (teachers,) has disagreed with the student so far."""
+        """Return the number (teachers,) of past disagreements of each teacher with the student."""
         votes = ballot.predictions[:, : len(state.guesses)]
         return ((votes != NO_VOTE) & (votes != state.guesses) & (state.guesses != NO_VOTE)).sum(axis=1)
 

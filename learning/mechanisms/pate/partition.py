@@ -252,7 +252,7 @@ def _require_planned(plan: Plan, groups: NDArray[np.int64]) -> None:
 
 
 def _increments(costs: NDArray[np.float64], present: NDArray[np.bool_], paid: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return how much each query adds to the teachers' largest sum of costs, `(queries, R)`.
+    """Return the amounts `(queries, R)` that queries add to the teachers' largest sum of costs.
 
     Sums include only ``paid`` queries.
     """

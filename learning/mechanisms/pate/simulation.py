@@ -311,7 +311,7 @@ def _affordable(
     orders: ArrayLike,
     conversion: Conversion,
 ) -> tuple[Prefix, NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many leading queries all groups can afford, and the costs `(Q, G, R)` of checks and of labels."""
+    """Return the number of queries that all groups can afford, and the costs `(Q, G, R)` of checks and of labels."""
     alpha, queries = np.asarray(orders, dtype=np.float64), len(answered)
     costs = [
         QueryCosts(

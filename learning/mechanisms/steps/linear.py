@@ -277,7 +277,7 @@ def _factors(lengths: Floats, allowance: Floats, unit: float, shares: Floats) ->
 
     Args:
         lengths: Norms of the gradients.
-        allowance: Upper bounds on how much rounding lengthens a gradient.
+        allowance: Upper bounds on the increase of a gradient's norm due to rounding.
         unit: Steps per unit of a gradient.
         shares: Share of the clipping norm for each gradient.
     """

@@ -86,7 +86,7 @@ class ConfidentGNMax(GNMax):
         return float(unanimous - spread)
 
     def unanimous_share(self, votes: float) -> float:
-        """See `Aggregator.unanimous_share`.
+        """Return the probability that a unanimous vote passes the check; see `Aggregator.unanimous_share`.
 
         >>> round(ConfidentGNMax(sigma=40.0, sigma_threshold=50.0, threshold=200.0).unanimous_share(250.0), 2)
         0.84
@@ -165,7 +165,7 @@ class InteractiveGNMax(ConfidentGNMax):
     reinforces: ClassVar[bool] = True
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
-        """See `Aggregator.release`; `student_probabilities` is required."""
+        """Decide every query, reinforcing the student's confident predictions; `student_probabilities` is required."""
         counts = checked_votes(votes)
         probabilities = _require_probabilities(student_probabilities, counts)
         release = super().release(counts, noise, probabilities)

@@ -46,7 +46,7 @@ class GNMax(Aggregator):
     adds_noise_once: ClassVar[bool] = True
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
-        """See `Aggregator.warnings`. The noise in a difference of two counts has standard deviation √2·σ."""
+        """Return a warning if noise can hide a unanimous vote. Two counts' difference has standard deviation √2·σ."""
         if self.sigma * math.sqrt(2) <= votes:
             return []
         lost = gettext_noop(
@@ -227,7 +227,7 @@ class ResidualGNMax(GNMax):
         guesses: ArrayLike | None = None,
         disagreed: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
-        """See `Aggregator.count`.
+        """Count votes for each class, without charging teachers that agree with the guesses; see `Aggregator.count`.
 
         If there are guesses ŷ, the public total weight of all teachers is added to the votes for ŷ.
         """
