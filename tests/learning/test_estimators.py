@@ -90,11 +90,7 @@ def test_they_are_estimators(data: dict[str, Any]) -> None:
     assert clone(found).get_params()["delta"] == DELTA and found.classes_.tolist() == [0, 1]
     scores = cross_val_score(found, data["x"], data["y"], cv=2, params={"epsilons": data["epsilons"]})
     assert len(scores) == 2
-    for wrong, words in (
-        ({"public": None}, "public points"),
-        ({"method": "x"}, "choose one of"),
-        ({"classes": [0]}, "y"),
-    ):
+    for wrong, words in (({"public": None}, "public points"), ({"method": "x"}, "choose one"), ({"classes": [0]}, "y")):
         with pytest.raises(ValueError, match=words):
             clone(found).set_params(**wrong).fit(data["x"], data["y"])
     with pytest.raises(ValueError, match="one for each of the 400 rows"):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -214,10 +215,8 @@ def test_intervals_allow_for_few_answers() -> None:
     judged, came = rng.binomial(600, 0.85, 2000) / 600, rng.binomial(40, 0.85, 2000) / 40
     inside = {}
     for measured in (40, None):
-        entries = [
-            judged_forecast(LABELS, right, 1.0, judged=600, surrogates=400, rests_on=RESTS, measured=measured)
-            for right in judged.tolist()
-        ]
+        forecast = partial(judged_forecast, LABELS, judged=600, surrogates=400, rests_on=RESTS, measured=measured)
+        entries = [forecast(right, 1.0) for right in judged.tolist()]
         inside[measured] = np.mean([each.low <= share <= each.high for each, share in zip(entries, came, strict=True)])
     assert inside[40] >= 0.95 and inside[None] < 0.8
 
@@ -414,9 +413,8 @@ def test_the_interval_of_the_first_step_is_of_centred_noise() -> None:
     """With four equally likely classes and no clipping, only noise remains; centring leaves 3/4 of its variance."""
     found = first_step_shares(np.zeros(4), noise=0.03, lengths=np.ones(9), clip_norm=2.0)
     half = 1.959964 * 0.03 * math.sqrt(0.75)
-    assert [(each.value, each.low, each.high) for each in found] == [
-        pytest.approx((0.25, 0.25 - half - WEIGHED, 0.25 + half + WEIGHED))
-    ] * 4
+    expected = pytest.approx((0.25, 0.25 - half - WEIGHED, 0.25 + half + WEIGHED))
+    assert [(each.value, each.low, each.high) for each in found] == [expected] * 4
 
 
 def test_shares_differ_if_their_intervals_are_disjoint() -> None:

@@ -35,10 +35,8 @@ def models() -> dict[str, Model]:
 
 def test_stored_networks_predict_and_are_exported_without_pytorch(request: pytest.FixtureRequest) -> None:
     made = models()
-    files = {
-        name: (model.to_bytes(), model.shape, graph_of(model), len(layers_of_model(model)))
-        for name, model in made.items()
-    }
+    sizes = {name: len(layers_of_model(model)) for name, model in made.items()}
+    files = {name: (model.to_bytes(), model.shape, graph_of(model), sizes[name]) for name, model in made.items()}
     x = {shape: IMAGES.reshape(24, -1)[:, :5] if len(shape) == 1 else IMAGES for _, shape, *_ in files.values()}
     expected = {name: model.predict_proba(x[model.shape]) for name, model in made.items()}
     for name, (data, shape, *_) in files.items():

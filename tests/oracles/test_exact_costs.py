@@ -56,10 +56,8 @@ def test_a_label_costs_the_largest_divergence(votes, scale, weight, order, lapla
     with mpmath.workdps(30):
         moves = displacements(len(votes)) - {(0,) * len(votes)}
         moved = [[a + weight * b for a, b in zip(votes, move, strict=True)] for move in moves]
-        p, *others = (
-            precise_win_probabilities(each, scale, laplace, weight)
-            for each in [votes, *(each for each in moved if min(each) >= 0)]
-        )
+        possible = [votes, *(each for each in moved if min(each) >= 0)]
+        p, *others = (precise_win_probabilities(each, scale, laplace, weight) for each in possible)
         truth = float(max(precise_divergence(p, q, order) for q in others))
     cost, noise = (lnmax_rdp, 1 / scale) if laplace else (gnmax_rdp, scale)
     assert truth <= cost([votes], noise, sensitivity=weight, orders=[order], method="exact")[0, 0] <= truth * 1.0001
@@ -195,10 +193,8 @@ def test_threshold_costs_are_sound(votes: np.ndarray, share: float, weight: floa
         np.stack([stats.norm.cdf((threshold - m) / sigma), stats.norm.sf((threshold - m) / sigma)], axis=1)
         for m in (top, top + weight, top - weight)
     )
-    costs = {
-        method: threshold_rdp(votes, threshold, sigma, sensitivity=weight, orders=ORDERS, method=method)
-        for method in METHODS
-    }
+    chosen = {"sensitivity": weight, "orders": ORDERS}
+    costs = {method: threshold_rdp(votes, threshold, sigma, method=method, **chosen) for method in METHODS}
     forward = np.maximum(renyi(p, up, ORDERS), renyi(p, down, ORDERS))
     reverse = np.maximum(renyi(up, p, ORDERS), renyi(down, p, ORDERS))
     assert_sound(costs, forward, reverse)

@@ -187,11 +187,8 @@ def test_the_client_refuses_what_the_site_refuses_in_its_words(table_model: Mode
 
     model = LocalModel.of(onnx_file(table_model, TABLE, {}))
     unequal = [np.float32(3), np.float64(0.5), np.int64(2), Decimal("2.5"), pd.NA, pd.NaT, np.nan, np.inf, -np.inf]
-    rows = [
-        *FAULTY,
-        *ALLOWED,
-        *({**GOOD, name: value} for name in ("label", "weight", "place", "other", "born") for value in unequal),
-    ]
+    names = ("label", "weight", "place", "other", "born")
+    rows = [*FAULTY, *ALLOWED, *({**GOOD, name: value} for name in names for value in unequal)]
     for row in rows:
         try:
             expected = table_model.predict_proba(TABLE.encode(sendable([GOOD, row])))

@@ -130,9 +130,8 @@ def test_merged_patients_count_as_the_remaining_one(tmp_path: Path) -> None:
 
 
 def certain(code: str) -> dict[str, Any]:
-    extension = [
-        {"url": "http://fhir.de/StructureDefinition/icd-10-gm-diagnosesicherheit", "valueCoding": {"code": code}}
-    ]
+    address = "http://fhir.de/StructureDefinition/icd-10-gm-diagnosesicherheit"
+    extension = [{"url": address, "valueCoding": {"code": code}}]
     return {"code": {"coding": [{"system": GM, "code": "E11.90", "extension": extension}]}}
 
 

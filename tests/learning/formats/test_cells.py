@@ -76,12 +76,8 @@ FRAME = pd.DataFrame(
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_table_gives_the_same_records_in_every_format(tmp_path: Path, kind: str) -> None:
     records, faults, report = reading(written(tmp_path, FRAME, kind))
-    assert not faults and [(holder, label) for holder, _x, label in records] == [
-        ("101", 1),
-        ("102", 0),
-        ("103", 0),
-        ("104", 1),
-    ]
+    found = [(holder, label) for holder, _x, label in records]
+    assert not faults and found == [("101", 1), ("102", 0), ("103", 0), ("104", 1)]
     third = np.float32(0.3)
     assert [x for _holder, x, _label in records] == [
         [np.float32(0.15), 0, 1, 0, 0, 1, 0],
@@ -109,9 +105,8 @@ def test_a_table_is_refused_for_the_same_reasons_in_every_format(tmp_path: Path,
 @pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind not in ("csv", "arff")])  # texts are exact
 @pytest.mark.parametrize("column", ["who", "grade", "ill"])
 def test_numbers_that_may_have_lost_digits_are_refused(tmp_path: Path, kind: str, column: str) -> None:
-    schema = TabularSchema(
-        (*COLUMNS[:2], CategoricalColumn("grade", ("1", "2"), other=True), *COLUMNS[3:]), ("no", "yes")
-    )
+    grade = CategoricalColumn("grade", ("1", "2"), other=True)
+    schema = TabularSchema((*COLUMNS[:2], grade, *COLUMNS[3:]), ("no", "yes"))
     frame = FRAME.assign(**{column: [12345678901234567.0] * 4})
     records, faults, _report = reading(written(tmp_path, frame, kind), schema)
     assert not records and {fault[1] for fault in faults} == {column}
@@ -127,11 +122,8 @@ def test_only_plain_numbers_are_numbers(text: str) -> None:
 
 
 def field(name: str, column: dict[str, Any], **options: Any) -> tuple[list[Any], list[tuple[Any, ...]], Report]:
-    columns = [
-        {"name": "who", "role": "holder"},
-        column,
-        {"name": "y", "role": "label", "labels": options.pop("labels", {})},
-    ]
+    label = {"name": "y", "role": "label", "labels": options.pop("labels", {})}
+    columns = [{"name": "who", "role": "holder"}, column, label]
     document = {"kind": "table", "columns": columns, "classes": ["no", "yes"], **options}
     schema = schema_from_json(document)
     assert isinstance(schema, TabularSchema)
@@ -152,15 +144,8 @@ def test_rows_of_a_sheet_are_counted_as_excel_does() -> None:
 
 @pytest.mark.parametrize("kind", ["csv", "xlsx"])
 def test_titles_are_no_header(tmp_path: Path, kind: str) -> None:
-    rows: list[list[Any]] = [
-        ["Study of 2026"],
-        [],
-        ["who", "dose", "ill"],
-        ["ada", 1, "yes"],
-        ["ben", "x", "no"],
-        [],
-        ["eve", 3, "no"],
-    ]
+    rows: list[list[Any]] = [["Study of 2026"], [], ["who", "dose", "ill"], ["ada", 1, "yes"]]
+    rows += [["ben", "x", "no"], [], ["eve", 3, "no"]]
     path = tmp_path / f"a.{kind}"
     frame = pd.DataFrame([row + [""] * (3 - len(row)) for row in rows])
     frame.to_csv(path, index=False, header=False) if kind == "csv" else frame.to_excel(path, index=False, header=False)
@@ -193,9 +178,8 @@ def test_thousands_separators_are_never_decimal_marks() -> None:
         assert draft.document["decimal"] == "." and draft.document["columns"][1]["maximum"] == 20_000
         assert any(remark.startswith("income: “,” in") for remark in draft.remarks)
         records, faults, _report = field(name, INCOME, delimiter="\t")
-        assert not records and {fault[3].split(",")[0] for fault in faults} == {
-            "Write the number without thousands separators and with a decimal point."
-        }
+        said = {fault[3].split(",")[0] for fault in faults}
+        assert not records and said == {"Write the number without thousands separators and with a decimal point."}
 
 
 def test_a_word_that_may_be_a_value_is_drafted_as_one() -> None:
@@ -256,9 +240,8 @@ def test_a_column_that_most_records_leave_empty_is_drafted_from_the_numbers_that
     (tmp_path / "a.csv").write_text("\n".join(["who,score,ill", *lines]))
     draft = schema_draft(tmp_path / "a.csv")
     column = draft.document["columns"][1]
-    assert (
-        column["type"] == "numeric" and column["minimum"] < -3 and not any("below 0" in each for each in draft.remarks)
-    )
+    assert column["type"] == "numeric" and column["minimum"] < -3
+    assert not any("below 0" in each for each in draft.remarks)
 
 
 SHORT = TabularSchema((COLUMNS[0], COLUMNS[1], COLUMNS[4]), ("no", "yes"))

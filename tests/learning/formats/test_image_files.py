@@ -90,10 +90,8 @@ def test_photographs_are_turned_by_orientation_and_transparency_is_black(tmp_pat
 def test_dicom_values_are_rescaled_and_seen_through_the_declared_window(tmp_path):
     hounsfield = np.array([[-1024, -160, 40, 240]] * 4)
     inverted = dicom((hounsfield + 1024) * 2, "MONOCHROME1", RescaleSlope=0.5, RescaleIntercept=-1024)
-    path = archive(
-        tmp_path,
-        {"cats/a.dcm": dicom(hounsfield + 1024, RescaleIntercept=-1024, RescaleSlope=1), "cats/b.dcm": inverted},
-    )
+    plain = dicom(hounsfield + 1024, RescaleIntercept=-1024, RescaleSlope=1)
+    path = archive(tmp_path, {"cats/a.dcm": plain, "cats/b.dcm": inverted})
     rows = read_file(path, ImageSchema(4, 4, 1, GREY.classes, window=(40, 400)))
     assert rows.x[0, 0].tolist() == [0, 0, 128, 255]
     assert rows.x[1, 0].tolist() == [255, 255, 127, 0]
@@ -308,11 +306,8 @@ def test_signs_and_slopes_are_obeyed(tmp_path: Path) -> None:
 
 def test_a_table_of_the_modality_is_obeyed(tmp_path: Path) -> None:
     table = pydicom.Dataset()
-    table.LUTDescriptor, table.LUTData, table.ModalityLUTType = (
-        [4, 0, 16],
-        np.array([65535, 0, 0, 65535], "<u2").tobytes(),
-        "US",
-    )
+    data = np.array([65535, 0, 0, 65535], "<u2").tobytes()
+    table.LUTDescriptor, table.LUTData, table.ModalityLUTType = [4, 0, 16], data, "US"
     rows = reading(tmp_path, dicom(RAMP, ModalityLUTSequence=[table]))
     assert rows.x[0].tolist() == [[255, 0], [0, 255]]
 

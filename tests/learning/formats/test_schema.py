@@ -67,9 +67,7 @@ def test_a_record_becomes_scaled_numbers_and_one_hot_values(schema):
     assert marked == {"age not known", "height", "colour = blue"}, "nothing is guessed"
     both = schema.encode([RECORD, {**RECORD, "age": 1e9, "height": -1e9, "colour": "red"}])
     assert both[1, [0, 2]].tolist() == [1, 0], "clipped"
-    assert (both[0] == encoded).all(), (
-        "nothing is learned from the records, because it would reveal something about other people"
-    )
+    assert (both[0] == encoded).all(), "nothing is learned from the records, which would reveal something about others"
 
 
 @pytest.mark.parametrize(

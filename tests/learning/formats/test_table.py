@@ -231,10 +231,7 @@ def test_a_missing_or_changed_file_is_refused(tmp_path):
 
 
 def test_arrays_of_rows_have_the_same_length_also_after_selection():
-    for labels, holders, problem in (
-        ([1], None, "2 records but 1 labels"),
-        (None, ["a"] * 3, "2 records but 3 holders"),
-    ):
+    for labels, holders, problem in (([1], None, "2 records but 1 label"), (None, ["a"] * 3, "2 records but 3 holder")):
         with pytest.raises(DataError, match=problem):
             Rows(np.zeros((2, 1), np.float32), None if labels is None else np.array(labels), holders)
     rows = Rows(np.arange(3, dtype=np.float32)[:, np.newaxis], np.array([0, 1, 2]), ["a", "b", "c"])
@@ -337,9 +334,7 @@ def test_an_extract_is_drafted_and_read_as_one_record_of_each_person(tmp_path: P
     glucose = one["2345-7 [mg/dL]"] * columns["2345-7 [mg/dL]"]["maximum"]
     assert glucose == pytest.approx(110), "the last one that is not marked as an error"
     assert other["2345-7 [mg/dL] not known"] == 1 and other["2345-7 [mmol/L]"] > 0
-    assert (one["condition: circulatory"], other["condition: circulatory"]) == (1, 0), (
-        "recorded twice counts as recorded"
-    )
+    assert (one["condition: circulatory"], other["condition: circulatory"]) == (1, 0), "twice is like once"
     assert (one["condition: 44054006"], other["condition: 44054006"]) == (0, 1)
     assert not any("endocrine" in column for column in one), "refuted conditions do not count"
     if name != "omop.zip":  # components are separate measurements

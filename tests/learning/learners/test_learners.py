@@ -153,10 +153,8 @@ def test_types_beyond_the_listed_ones_are_refused():
     from sklearn.preprocessing import FunctionTransformer
 
     other = GaussianNB().fit(np.array([[0.0], [1.0]]), np.array([0, 1]))
-    for estimator, problem in (
-        (FunctionTransformer(subprocess.run), "contains untrusted types"),
-        (other, "is a GaussianNB"),
-    ):
+    untrusted = FunctionTransformer(subprocess.run)
+    for estimator, problem in ((untrusted, "contains untrusted types"), (other, "is a GaussianNB")):
         with pytest.raises(ValueError, match=problem):
             published_load("random_forest", skops.io.dumps({"estimator": estimator, "classes": 2, "shape": [1]}))
 

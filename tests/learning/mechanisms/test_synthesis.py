@@ -195,9 +195,8 @@ def test_drawn_rows_are_read_back_as_records_of_the_schema(tmp_path: Path) -> No
     found = read_file(path, SCHEMA, holders=False)
     np.testing.assert_allclose(found.x, rows.x, atol=1e-5)
     assert np.array_equal(found.y, rows.classes)
-    assert (
-        len(rows.description.marginals) == 4 and rows.description.columns[-1] == "sick" and len(rows.description) == 500
-    )
+    described = rows.description
+    assert len(described.marginals) == 4 and described.columns[-1] == "sick" and len(described) == 500
     assert all(0 <= each.distance <= 1 for each in rows.description.marginals)
 
 

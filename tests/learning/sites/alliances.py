@@ -36,10 +36,8 @@ class Joint:
 
     def __init__(self, count: int, *, mode: Mode = "together", colluding: int = 1, number: str = "1f") -> None:
         signing, agreeing = Ed25519PrivateKey.from_private_bytes, X25519PrivateKey.from_private_bytes
-        self.sites = [
-            Site(f"site-{place:02}", signing(bytes([place + 1]) * 32), agreeing(bytes([place + 101]) * 32))
-            for place in range(count)
-        ]
+        keys = [(signing(bytes([place + 1]) * 32), agreeing(bytes([place + 101]) * 32)) for place in range(count)]
+        self.sites = [Site(f"site-{place:02}", *own) for place, own in enumerate(keys)]
         names = tuple(site.name for site in self.sites)
         keys = {site.name: public_key(site.identity) for site in self.sites}
         self.alliance = AllianceDocument("hospitals", "terms", colluding, public_key(HUB), keys)

@@ -160,10 +160,8 @@ def test_images_of_many_shapes_are_learned_from(shape):
 
 def test_unfit_input_is_refused(student, digits):
     points, releases = digits.private.x[:20], labelled([30], [1], classes=10)
-    for unfit, problem in (
-        (releases, "The releases refer to points 0 to 30"),
-        (releases.among(np.zeros(1, np.bool_)), "nothing was released"),
-    ):
+    none = releases.among(np.zeros(1, np.bool_))
+    for unfit, problem in ((releases, "The releases refer to points 0 to 30"), (none, "nothing was released")):
         with pytest.raises(ValueError, match=problem):
             student.learn(points, unfit, seed=1)
     with pytest.raises(ValueError, match="not records"):

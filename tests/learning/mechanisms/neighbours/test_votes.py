@@ -2,6 +2,7 @@
 
 import tracemalloc
 from fractions import Fraction
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -327,10 +328,8 @@ def test_settings_chosen_by_hand_are_planned_and_forecast() -> None:
         chosen = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=rounds, sigma=33.0, radius_share=0.07)
         for one in chosen.rounds:
             assert (one.sigma, one.radius_share) == (one.forecast.sigma, one.forecast.radius_share) == (33.0, 0.07)
-    proposed, radius_alone = (
-        plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1, radius_share=radius).rounds[0]
-        for radius in (None, 0.07)
-    )
+    forecast = partial(plan_rounds, public, levels, share=1.0, n_classes=4, rounds=1)
+    proposed, radius_alone = (forecast(radius_share=radius).rounds[0] for radius in (None, 0.07))
     assert radius_alone.sigma == proposed.sigma
     assert radius_alone.forecast.voters != proposed.forecast.voters
 

@@ -30,12 +30,8 @@ def winning_probabilities(votes: list[float], noise: stats.rv_continuous) -> np.
 
     kinks = sorted({0.0, *(b - a for a in votes for b in votes)})
     grid = [-500.0, *kinks, 500.0]
-    return np.array(
-        [
-            sum(integrate.quad(density, low, high, args=(j,))[0] for low, high in itertools.pairwise(grid))
-            for j in range(len(votes))
-        ]
-    )
+    parts = list(itertools.pairwise(grid))
+    return np.array([sum(integrate.quad(density, *part, args=(j,))[0] for part in parts) for j in range(len(votes))])
 
 
 def assert_frequencies(labels: np.ndarray, probabilities: dict[int, float]) -> None:
@@ -103,10 +99,8 @@ def test_a_vote_moves_the_interactive_check_by_its_weight_exactly() -> None:
 
 @pytest.mark.parametrize("student", [None, [[0.5, 0.5]], [[0.5, 0.5, 1.5]], [[0.5, 0.5, np.nan]]])
 def test_interactive_gnmax_asks_for_the_students_probabilities(student) -> None:
-    aggregator, votes = (
-        pate.InteractiveGNMax(sigma=20.0, sigma_threshold=30.0, threshold=10.0, confidence=0.7),
-        [[1, 2, 3]],
-    )
+    aggregator = pate.InteractiveGNMax(sigma=20.0, sigma_threshold=30.0, threshold=10.0, confidence=0.7)
+    votes = [[1, 2, 3]]
     with pytest.raises(ValueError, match="student_probabilities"):
         aggregator.release(votes, SimulationNoise(0), student)
     with pytest.raises(ValueError, match="student_probabilities"):
@@ -214,11 +208,7 @@ ORDERS = np.array([1.5, 4.0, 16.0])
 AGGREGATOR = pate.ConfidentGNMax(sigma=8.0, sigma_threshold=15.0, threshold=20.0)
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 seeds = st.integers(0, 2**32 - 1)
-GROUPS = [
-    pate.PrivacyGroup("LOW", 3.0, 400),
-    pate.PrivacyGroup("HIGH", 1.0, 250),
-    pate.PrivacyGroup("AVERAGE", 2.0, 350),
-]
+GROUPS = [pate.PrivacyGroup(*of) for of in (("LOW", 3.0, 400), ("HIGH", 1.0, 250), ("AVERAGE", 2.0, 350))]
 
 
 def planned(variant: str = "weighting"):

@@ -173,9 +173,7 @@ def test_residual_votes_begin_after_the_plain_ones(first: int) -> None:
     releases = vote(current)
     after = current.state(releases[-1].arrays)
     assert (after.guesses[:first] == NO_VOTE).all() and (after.guesses[first:] == 0).all()
-    assert first in np.cumsum([release.size for release in releases]), (
-        "a batch ends at the same query as the plain vote"
-    )
+    assert first in np.cumsum([release.size for release in releases]), "a batch ends where the plain vote does"
     said = PREDICTIONS[:, first:]
     np.testing.assert_array_equal(current.disagreements(after, ballot(current)), (said != 0).sum(axis=1))
     paid = [sum(release.charges or []) for release in releases if release.rows[0] >= first]
@@ -184,9 +182,7 @@ def test_residual_votes_begin_after_the_plain_ones(first: int) -> None:
 
 def test_a_group_that_could_not_pay_for_a_query_does_not_take_part_in_free_ones() -> None:
     checked = VoteBudget(1.05, 1.05, check=0.1, label=0.2)
-    assert checked.affordable(np.array([True, True, True, False])) == 3, (
-        "its own noise does not decide whether it is asked"
-    )
+    assert checked.affordable(np.array([True, True, True, False])) == 3, "its own noise does not decide this"
     budget = VoteBudget(1.0, 1.0, check=0.0, label=0.3, first=5, rest=0.5)
     answered = np.ones(20, dtype=bool)
     assert budget.costs(6, answered).tolist() == [0.0] * 20
@@ -226,9 +222,7 @@ def test_a_vote_with_some_teachers_ends_before_any_of_them_could_overspend() -> 
     after = current.state(vote(current)[-1].arrays)
     ended, paid = len(after.labels), current.spent(after)
     assert current.stop(after) == Stop.SHARE and (paid <= allowed).all()
-    assert (paid + label * drawn[:, ended] > allowed).any(), (
-        "the next query is too expensive for a teacher that takes part"
-    )
+    assert (paid + label * drawn[:, ended] > allowed).any(), "a teacher cannot pay for the next query"
 
 
 def test_different_questions_have_different_digests() -> None:

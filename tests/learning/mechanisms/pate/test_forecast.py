@@ -84,6 +84,4 @@ def test_plans_are_forecast_with_faster_models(name: str) -> None:
     forecast = forecast_votes(plan, chosen, 3, points=images, labels=labels)
     assert forecast is not None and forecast.noiseless > 0.9
     assert ("faster models than the run" in str(forecast.rests_on)) == (name != "logistic_regression")
-    assert forecast.rests_on.values["records"] == 400, (
-        "with more teachers than points, each point would be drawn several times"
-    )
+    assert forecast.rests_on.values["records"] == 400, "more teachers than points would draw points several times"

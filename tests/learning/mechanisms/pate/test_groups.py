@@ -172,11 +172,7 @@ def test_other_holders_than_planned_are_refused() -> None:
             pate.assign(plan, groups, np.random.default_rng(0))
 
 
-GROUPS = [
-    pate.PrivacyGroup("HIGH", 1.0, 250),
-    pate.PrivacyGroup("AVERAGE", 2.0, 450),
-    pate.PrivacyGroup("LOW", 3.0, 300),
-]
+GROUPS = [pate.PrivacyGroup(*of) for of in (("HIGH", 1.0, 250), ("AVERAGE", 2.0, 450), ("LOW", 3.0, 300))]
 
 
 def plan_of(variant: str = "vanishing"):
@@ -246,11 +242,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 
 def test_a_small_group_is_copied_into_the_teachers_in_which_it_counts_most() -> None:
     """Within their promise, two teachers of the strictest group have more weight than one of the next."""
-    groups = [
-        pate.PrivacyGroup("HIGH", 1.0, 100),
-        pate.PrivacyGroup("AVERAGE", 2.0, 100),
-        pate.PrivacyGroup("LOW", 3.0, 3),
-    ]
+    groups = [pate.PrivacyGroup(*of) for of in (("HIGH", 1.0, 100), ("AVERAGE", 2.0, 100), ("LOW", 3.0, 3))]
     options = {"variant": "weighting", "teachers": 20, "delta": 1e-5, "weight_scheme": "gdp", "small_groups": "copy"}
     plan = pate.make_plan(groups, aggregator=pate.GNMax(sigma=8.0), **options)
     assert [(group.name, group.teachers, group.host, group.factor) for group in plan.groups] == [
@@ -264,10 +256,8 @@ def test_a_small_group_is_copied_into_the_teachers_in_which_it_counts_most() -> 
     assert shares[2] <= max(shares), "it uses the same share of its promise as the others"
     np.testing.assert_array_equal(plan.members(2), plan.members(0))
     group_of = np.repeat([0, 1, 2], [100, 100, 3])
-    for positions, teachers in (
-        pate.assign(plan, group_of, np.random.default_rng(0)),
-        pate.assign_keyed(plan, np.arange(203), group_of, b"key"),
-    ):
+    drawn = pate.assign(plan, group_of, np.random.default_rng(0))
+    for positions, teachers in (drawn, pate.assign_keyed(plan, np.arange(203), group_of, b"key")):
         for holder in (200, 201, 202):
             mine = teachers[positions == holder]
             assert len(set(mine.tolist())) == 2 and plan.members(0)[mine].all()
@@ -278,11 +268,7 @@ def test_a_small_group_is_copied_into_the_teachers_in_which_it_counts_most() -> 
 @pytest.mark.parametrize("teachers", [24, 31, 100])
 def test_a_holder_of_three_times_the_weight_is_copied_three_times_despite_rounding(teachers: int) -> None:
     """With 24 teachers, the weight rounded to the grid is 2.99998 times the other."""
-    groups = [
-        pate.PrivacyGroup("HIGH", 1.0, 3000),
-        pate.PrivacyGroup("AVERAGE", 2.0, 2000),
-        pate.PrivacyGroup("LOW", 3.0, 5),
-    ]
+    groups = [pate.PrivacyGroup(*of) for of in (("HIGH", 1.0, 3000), ("AVERAGE", 2.0, 2000), ("LOW", 3.0, 5))]
     options = {"variant": "weighting", "teachers": teachers, "delta": 1e-5, "small_groups": "copy"}
     low = pate.make_plan(groups, aggregator=pate.GNMax(sigma=8.0), **options).groups[2]
     assert (low.name, low.host, low.factor) == ("LOW", "HIGH", 3)

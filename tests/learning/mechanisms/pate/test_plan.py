@@ -83,11 +83,8 @@ def test_under_the_scheme_gdp_charges_reach_the_same_share_of_their_caps() -> No
 @pytest.mark.parametrize("small_groups", ["merge", "leave_out"])
 def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_small: bool, small_groups: str) -> None:
     """With 200 holders and 10 teachers, each has 20; the shares leave one teacher for LOW in any case."""
-    groups = [
-        PrivacyGroup("HIGH", 1.0, 45),
-        PrivacyGroup("AVERAGE", 2.0, 155 - holders),
-        PrivacyGroup("LOW", 3.0, holders),
-    ]
+    sizes = (("HIGH", 1.0, 45), ("AVERAGE", 2.0, 155 - holders), ("LOW", 3.0, holders))
+    groups = [PrivacyGroup(*of) for of in sizes]
     plan = plan_of(groups, teachers=10, small_groups=small_groups)
     merges, leaves = is_small and small_groups == "merge", is_small and small_groups == "leave_out"
     assert [group.name for group in plan.groups] == ["HIGH", "AVERAGE", *([] if is_small else ["LOW"])]
@@ -100,11 +97,8 @@ def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_s
     note = f"Group LOW has too few holders for a teacher ({holders}; usually about 20), so it is {ending}"
     assert [str(each) for each in plan.notes if "too few holders for a teacher" in each] == [note] * is_small
     # The strictest group cannot be merged into a stricter one, and limits nobody else.
-    groups = [
-        PrivacyGroup("HIGH", 1.0, holders),
-        PrivacyGroup("AVERAGE", 2.0, 45),
-        PrivacyGroup("LOW", 3.0, 155 - holders),
-    ]
+    sizes = (("HIGH", 1.0, holders), ("AVERAGE", 2.0, 45), ("LOW", 3.0, 155 - holders))
+    groups = [PrivacyGroup(*of) for of in sizes]
     plan = plan_of(groups, teachers=10)
     assert [group.name for group in plan.groups] == ["HIGH", "AVERAGE", "LOW"]
     assert any("and no stricter group to merge into, so its" in note for note in plan.notes) == is_small

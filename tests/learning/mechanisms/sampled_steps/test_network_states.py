@@ -142,11 +142,8 @@ def test_initial_weights_follow_from_the_arguments() -> None:
 
 
 def test_unfit_input_and_bytes_of_something_else_are_refused() -> None:
-    for arguments, message in (
-        (("tree", (5,), 2), "choose one of"),
-        (("mlp", (5,), 1), "classes"),
-        (("cnn", (15, 28), 2), "16×16"),
-    ):
+    small = ("cnn", (15, 28), 2)
+    for arguments, message in ((("tree", (5,), 2), "choose one of"), (("mlp", (5,), 1), "classes"), (small, "16×16")):
         with pytest.raises(ValueError, match=message):
             network_create(*arguments)
     stored = networks.NetworkModel(network_create("mlp", (5,), 2), 2, (5,)).to_bytes()
@@ -201,11 +198,8 @@ def loss_with(residuals_of: Loss, scores: torch.Tensor, code: torch.Tensor) -> t
     return (scores * torch.from_numpy(residuals)).sum()
 
 
-OUTCOMES: list[tuple[Outcome, int]] = [
-    (Numbers(0, 1), 2**20),
-    (Labels(("ill", "old", "tall")), 8),
-    (Times((10, 30, 60, 100), "days"), 2**21),
-]
+TIMES = Times((10, 30, 60, 100), "days")
+OUTCOMES = [(Numbers(0, 1), 2**20), (Labels(("ill", "old", "tall")), 8), (TIMES, 2**21)]
 
 
 def one_gradient(network: nn.Module, record: torch.Tensor, label: torch.Tensor, loss_of: LossOf) -> np.ndarray:

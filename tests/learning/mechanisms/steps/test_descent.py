@@ -74,11 +74,8 @@ def test_the_first_steps_say_how_large_the_ridge_is(true: float, people: float, 
         assert state.ridge == pytest.approx(20 * plan.noise) or step > 14
         matrix = curvatures(features, state.parameters)[0]
         gradient = matrix @ (state.parameters - best) + rng.normal(0, plan.noise, (11, 2))
-        state = (
-            Descent.begin(plan, public, 2)
-            .at(state.to_arrays())
-            .after(np.rint(gradient * CLIP_STEPS * plan.people / plan.clip_norm))
-        )
+        released = np.rint(gradient * CLIP_STEPS * plan.people / plan.clip_norm)
+        state = Descent.begin(plan, public, 2).at(state.to_arrays()).after(released)
     assert state.ridge == pytest.approx(noises * plan.noise, rel=0.01)
     assert state.penalty.shape == ((0, 0) if true or older else (10, 10))
 
@@ -273,10 +270,8 @@ def test_no_eigenvalue_of_the_hessian_is_above_the_bound(classes: int) -> None:
     rng = np.random.default_rng(classes)
     features, weights = rng.normal(size=(60, 3)), rng.normal(size=(3, classes)) * 2
     probabilities = softmax(features @ weights, axis=1)
-    exact = np.mean(
-        [np.kron(np.outer(f, f), np.diag(p) - np.outer(p, p)) for f, p in zip(features, probabilities, strict=True)],
-        axis=0,
-    )
+    pairs = zip(features, probabilities, strict=True)
+    exact = np.mean([np.kron(np.outer(f, f), np.diag(p) - np.outer(p, p)) for f, p in pairs], axis=0)
     bound = np.zeros((3, classes, 3, classes))
     for place in range(classes):
         bound[:, place, :, place] = curvatures(features, weights)[place if classes > 2 else 0]
@@ -412,11 +407,8 @@ def test_weaker_people_have_fewer_thresholds_and_magnify_less() -> None:
     assert Steps().placed(with_flags, 9000.0).space(with_flags) == strong, "less than half of the columns are numbers"
     loss = Numbers(0, 1).loss
     shrunk = [Steps().placed(with_flags, each, loss=loss).space(with_flags) for each in (9000.0, 240.0, 150.0)]
-    assert [(each.name, each.together) for each in shrunk] == [
-        ("interactions", 1040),
-        ("interactions", 48),
-        ("evened", 30),
-    ]
+    found = [(each.name, each.together) for each in shrunk]
+    assert found == [("interactions", 1040), ("interactions", 48), ("evened", 30)]
     chosen = Steps(ridge=0.0).placed(with_flags, 240.0, loss=loss).space(with_flags)
     assert (chosen.name, chosen.together) == ("evened", 20), "Newton's steps do not shrink directions"
     assert (weak.together, weak.floor) == (20, 10.0)
