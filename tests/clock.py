@@ -2,6 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+from django.utils import timezone
+
 
 class Clock:
     """A time that only tests advance; each reading is a microsecond later, as on a fast computer."""
@@ -15,3 +18,9 @@ class Clock:
 
     def days_pass(self, days: float) -> None:
         self.moment += timedelta(days=days)
+
+
+def later(monkeypatch: pytest.MonkeyPatch, **time: float) -> None:
+    """Stop the clock at a moment that is so much later, as in ``later(monkeypatch, days=3)``."""
+    now = timezone.now() + timedelta(**time)
+    monkeypatch.setattr(timezone, "now", lambda: now)

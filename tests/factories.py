@@ -5,16 +5,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from consent import services
-from consent.models import (
-    ConsentEvent,
-    ConsentForm,
-    ConsentFormProposal,
-    DataHolder,
-    EpsilonPolicy,
-    Renewal,
-    Role,
-    Study,
-)
+from consent.models import ConsentEvent, ConsentForm, ConsentFormProposal, DataHolder, EpsilonPolicy, Renewal, Study
 from consent.selectors import promise_last
 from tests.snapshots import built_once
 
@@ -62,17 +53,25 @@ def study_create(slug: str = "digits", **fields: Any) -> Study:
         defaults["without_recipients"] = False
     if fields.get("data_protection_officer"):
         defaults["without_officer"] = False
-    others = [code for code in fields.get("languages", ()) if code != "en"]
-    if others:
-        result = fields.get("translations", {})
-        fields["translations"] = {
-            **result,
-            **{code: {"harm": HARM.get(code, HARM["en"]), **result.get(code, {})} for code in others},
-        }
-    olga = user_create("olga")
-    study = services.study_create(acting_user=olga, slug=slug, **{**defaults, **fields})
-    services.membership_add(study=study, user=olga, role=Role.STEWARD, acting_user=None)
+    for code in [each for each in fields.get("languages", ()) if each != "en"]:
+        given = fields.get("translations", {})
+        fields["translations"] = {**given, code: {"harm": HARM.get(code, HARM["en"]), **given.get(code, {})}}
+    study = services.study_create(acting_user=user_create("olga"), slug=slug, **{**defaults, **fields})
+    return members_add(study, olga="steward")
+
+
+def members_add(study: Study, **roles: str) -> Study:
+    """Return the same study with these people in these roles; their accounts are created if necessary."""
+    for name, role in roles.items():
+        member(study, name, role)
     return study
+
+
+def member(study: Study, name: str, role: str, acting_user: User | None = None) -> User:
+    """Return someone called ``name`` with a role in the study; if given by ``acting_user``, it may be pending."""
+    user = user_create(name)
+    services.membership_add(study=study, user=user, role=role, acting_user=acting_user)
+    return user
 
 
 def form_propose(study: Study, texts: dict[str, str], renewal: str = Renewal.REQUIRED) -> ConsentFormProposal:
@@ -132,26 +131,22 @@ def study_with_sender() -> Study:
     )
 
 
-def steward_add(study: Study) -> Study:
-    """Return the same study with ``sven`` as its data steward."""
-    services.membership_add(study=study, user=user_create("sven"), role=Role.STEWARD, acting_user=None)
-    return study
-
-
 def committee_fill(study: Study) -> Study:
     """Return the same study with ``carla`` and ``conrad`` as its ethics committee."""
-    for name in ("carla", "conrad"):
-        services.membership_add(study=study, user=user_create(name), role=Role.COMMITTEE, acting_user=None)
-    return study
+    return members_add(study, carla="committee", conrad="committee")
+
+
+def decide(holder: DataHolder, level: str) -> ConsentEvent:
+    """Record a consent to the newest form."""
+    form = ConsentForm.objects.filter(study=holder.study_id).latest("version")
+    return consent_choose(holder=holder, level=level, form=form)
 
 
 def consent_choose(*, holder: DataHolder, level: str, **fields: Any) -> ConsentEvent:
     """Record a consent that accepts whatever the level means now, even if weaker than the promise."""
     last = promise_last(holder)
-    yes = last.epsilon if last else None
-    return services.consent_give(
-        holder=holder, level=level, **{"acting_user": None, "accepts_weaker_than": yes, **fields}
-    )
+    fields = {"acting_user": None, "accepts_weaker_than": last.epsilon if last else None, **fields}
+    return services.consent_give(holder=holder, level=level, **fields)
 
 
 def holder_create(study: Study, pseudonym: str = "P-1", user: User | None = None) -> DataHolder:

@@ -9,7 +9,6 @@ from django.urls import reverse
 
 from accounting.models import Release
 from consent.models import Role, Study
-from consent.services import membership_add
 from ipate_web.staff.proposals import RunForm, initial_for
 from ipate_web.staff.runs import TABS
 from tests import factories
@@ -64,9 +63,7 @@ def person_confirm(client: Client, address: str, sent: dict[str, Any], **more: A
 
 def roles_fill(study: Study) -> Study:
     """Return the same study with a member for each role, who is named after it."""
-    for role in Role.values:
-        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
-    return study
+    return factories.members_add(study, **{role: role for role in Role.values})
 
 
 @built_once
@@ -87,7 +84,5 @@ def run_form_filled(study: Study, **changes: Any) -> dict[str, Any]:
     """Return a browser's data for the newly opened form of a run, with ``changes``; None leaves a field out."""
     form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
     values = {field.html_name: field.value() for field in form}
-    sent = {
-        name: getattr(value, "pk", value) for name, value in values.items() if value is not None and value is not False
-    }
-    return {name: value for name, value in {**sent, **changes}.items() if value is not None}
+    shown = {name: getattr(value, "pk", value) for name, value in values.items() if value is not False}
+    return {name: value for name, value in {**shown, **changes}.items() if value is not None}

@@ -17,11 +17,12 @@ from django.test import Client
 from django.urls import get_resolver, reverse
 
 from consent.models import Role, RoleChange, Study, WebhookEndpoint
-from consent.services import consent_give, membership_add
+from consent.services import membership_add
 from consent.services.accounts import account_create, administrator_set
 from consent.services.invitations import invitations_create
 from tests import factories
 from tests.everything import addresses, alliances_make
+from tests.pages import roles_fill
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 
@@ -278,12 +279,8 @@ TABLE: dict[str, Row] = {
 @pytest.fixture
 @built_once
 def study() -> Study:
-    study = study_with_table()
-    for role in MEMBERS:
-        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
-    holder = factories.holder_create(study, "hanna", user=factories.user_create("holder"))
-    form = study.consent_forms.latest("version")
-    consent_give(holder=holder, level="HIGH", form=form, acting_user=holder.user)
+    study = roles_fill(study_with_table())
+    factories.decide(factories.holder_create(study, "hanna", user=factories.user_create("holder")), "HIGH")
     factories.user_create("outsider")
     factories.user_create("root", is_superuser=True, is_staff=True)
     administrator_set(user=factories.user_create("administrator"), appointed=True, acting_user=None)

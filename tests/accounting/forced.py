@@ -27,7 +27,7 @@ from accounting.verification import study_faults
 from common import jobs
 from common.artifacts import arrays_load, model_fetch
 from consent import services
-from consent.models import ConsentForm, DataHolder, Study
+from consent.models import DataHolder, Study
 from consent.promises.questions import KEYS
 from consent.selectors import consent_form_in_force, consent_snapshot, promise_last
 from learning.formats import ImageSchema, Rows
@@ -145,9 +145,8 @@ def base_study(with_me: bool, levels: str, my_level: str, pictures: bool = False
     """Return a world's initial study: three datasets of a table or pictures, and everybody's first decision."""
     study = factories.study_open("forced", delta=1e-4, retain_votes=True)
     places = [place for place in range(len(levels) + 1) if with_me or place != ME]
-    DataHolder.objects.bulk_create(
-        DataHolder(pk=FIRST_ID + place, study=study, pseudonym=f"p-{place:02}") for place in places
-    )
+    people = [DataHolder(pk=FIRST_ID + place, study=study, pseudonym=f"p-{place:02}") for place in places]
+    DataHolder.objects.bulk_create(people)
     schema, drawn = (PICTURES, picture_rows) if pictures else (TABLE, table_rows)
     rows = (_picture_records if pictures else _records)(places, 2 * (len(levels) + 1))
     dataset_import(study=study, name="private", kind="private", rows=rows, schema=schema)
@@ -193,8 +192,7 @@ def _picture_records(places: list[int], number: int) -> Rows:
 
 def decide(study: Study, place: int, level: str) -> None:
     """Let the holder at ``place`` agree to a level on the newest form."""
-    form = ConsentForm.objects.filter(study=study).latest("version")
-    factories.consent_choose(holder=DataHolder.objects.get(pk=FIRST_ID + place), level=level, form=form)
+    factories.decide(DataHolder.objects.get(pk=FIRST_ID + place), level)
 
 
 @dataclass(eq=False)
@@ -228,11 +226,8 @@ class World:
         self.olga = factories.user_create("olga")
         if self.with_me:
             self._promise_note()
-        head_counts_enter(
-            study=self.study,
-            acting_user=self.olga,
-            counts=dict(zip(("HIGH", "AVERAGE", "LOW"), self.counts, strict=True)),
-        )
+        counts = dict(zip(("HIGH", "AVERAGE", "LOW"), self.counts, strict=True))
+        head_counts_enter(study=self.study, acting_user=self.olga, counts=counts)
 
     # --- Actions ---
 

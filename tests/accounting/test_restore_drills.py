@@ -21,16 +21,16 @@ from accounting.restores import missing_rows
 from accounting.shares import share_free, share_grant, share_open
 from accounting.verification import study_faults
 from common.journal import acts_forget
-from consent.models import ConsentEvent, DataHolder, Level, Role, Study
+from consent.models import ConsentEvent, Level, Role, Study
 from consent.people.circumstances import Lapse
 from consent.promises.status import holder_status
-from consent.selectors import answerer_faults, consent_form_in_force, consent_snapshot, promise_faults, promise_last
+from consent.selectors import answerer_faults, consent_snapshot, promise_faults, promise_last
 from consent.services import consent_refuse, holder_link, membership_add
 from consent.services.erasures import holders_waiting
 from consent.services.replays import acts_lost
 from ipate_web.backups.files import NAME as KEYS
 from tests.accounting.charging import share_charge
-from tests.factories import consent_choose, form_publish, holder_create, policy_approve, study_open, user_create
+from tests.factories import decide, form_publish, holder_create, policy_approve, study_open, user_create
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("storages_apart")]
 
@@ -50,20 +50,16 @@ def settle(study: Study, *options: str) -> None:
     call_command("settle_restore", study.slug, "--user", "olga", "--give-up", str(unknown), *options, stdout=StringIO())
 
 
-def choose(holder: DataHolder, level: str) -> None:
-    consent_choose(holder=holder, level=level, form=consent_form_in_force(holder.study))
-
-
 @pytest.mark.exhaustive
 def test_promises_hold_after_the_journal_lost_decisions(tmp_path: Path) -> None:
     """After the backup, people consent for the first time or raise their level, and no record of this remains."""
     study, spent = study_open("drill"), Counter[str]()
     for number in range(3):
-        choose(holder_create(study, f"P-{number}"), Level.HIGH)
+        decide(holder_create(study, f"P-{number}"), Level.HIGH)
     made = backup(tmp_path)
     holder_create(study, "P-3")
     for holder in study.holders.all():
-        choose(holder, Level.LOW)
+        decide(holder, Level.LOW)
     for share in (0.1, 0.2, 0.2):
         spent.update(share_charge(study, share))
     acts_forget(study.pk, timedelta(0))
@@ -73,7 +69,7 @@ def test_promises_hold_after_the_journal_lost_decisions(tmp_path: Path) -> None:
     assert Release.objects.get(kind=Release.Kind.GAP).recorded_by == user_create("olga")
     holder_create(study, "P-3")
     for holder, level in zip(study.holders.order_by("pk"), [Level.LOW, Level.LOW, Level.HIGH, Level.LOW], strict=True):
-        choose(holder, level)
+        decide(holder, level)
     while (free := share_free(study)) >= 0.01:
         spent.update(share_charge(study, min(0.2, free)))
     assert list(study_faults(study)) == []
@@ -84,7 +80,7 @@ def test_promises_hold_after_the_journal_lost_decisions(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_a_backup_discarded_by_an_earlier_restore_is_named(tmp_path: Path) -> None:
     study, spent = study_open("drill"), 0.0
-    choose(holder_create(study, "P-1"), Level.HIGH)
+    decide(holder_create(study, "P-1"), Level.HIGH)
     before = backup(tmp_path / "before")
     for _run in range(3):
         spent += sum(share_charge(study, 0.1).values())
@@ -102,7 +98,7 @@ def test_a_withdrawal_counts_though_the_form_that_was_read_is_lost(tmp_path: Pat
     study = study_open("drill")
     leaves, stays = (holder_create(study, name) for name in ("P-1", "P-2"))
     for holder in (leaves, stays):
-        choose(holder, Level.AVERAGE)
+        decide(holder, Level.AVERAGE)
     made = backup(tmp_path)
     consent_refuse(holder=leaves, form=form_publish(study, {"en": "In other words."}), acting_user=None)
     lost = study_open("lost")
@@ -122,14 +118,14 @@ def test_a_consent_ends_if_a_stricter_one_cannot_be_recorded(tmp_path: Path) -> 
     study = study_open("drill")
     holder, other = (holder_create(study, name) for name in ("P-1", "P-2"))
     for each in (holder, other):
-        choose(each, Level.LOW)
+        decide(each, Level.LOW)
     policy_approve(study, 0.5, 1.5, 2.5)
     made = backup(tmp_path)
     policy_approve(study, 0.4, 1.4, 2.4)
     for each in (holder, other):
-        choose(each, Level.HIGH)
+        decide(each, Level.HIGH)
     restore(made)
-    choose(other, Level.AVERAGE)
+    decide(other, Level.AVERAGE)
     file = tmp_path / "unrecordable.csv"
     with pytest.raises(CommandError, match="not a data steward"):
         call_command("settle_restore", study.slug, "--user", user_create("nina").username, "--list", str(file))

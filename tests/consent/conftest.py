@@ -11,7 +11,6 @@ from django.urls import reverse
 from consent import selectors
 from consent.models import Circumstance, ConsentEvent, DataHolder, Study
 from consent.people.pseudonyms import Invited
-from consent.services import membership_add
 from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create
 from tests import factories
@@ -49,13 +48,7 @@ def holder(study: Study, hanna: User) -> DataHolder:
 @pytest.fixture
 def give() -> Decide:
     """Let a holder who has read the current form take part at a level, and agree to what it means."""
-
-    def give(holder: DataHolder, level: str) -> ConsentEvent:
-        form = selectors.consent_form_in_force(holder.study)
-        assert form is not None
-        return factories.consent_choose(holder=holder, level=level, form=form)
-
-    return give
+    return factories.decide
 
 
 def answer(study: Study, choice: str = "LOW", **more: object) -> dict[str, object]:
@@ -97,10 +90,3 @@ def words(parts: list) -> str:
 def epsilon_of(holder: DataHolder) -> float:
     """Return the ε that a run would now promise a holder."""
     return float(selectors.consent_snapshot(holder.study).of([holder.pk]).epsilons[0])
-
-
-def member(study: Study, name: str, role: str) -> User:
-    """Return someone called ``name`` with a role in the study."""
-    user = factories.user_create(name)
-    membership_add(study=study, user=user, role=role, acting_user=None)
-    return user

@@ -1,7 +1,5 @@
 """Emails and letters to holders without an account, and an address that they leave, confirm and delete."""
 
-from datetime import timedelta
-
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -11,14 +9,14 @@ from django.utils import timezone
 
 from consent import services
 from consent.models import DataHolder, HolderAddress, Letter, Mail, SealedChange, Study
-from consent.selectors import consent_form_in_force
 from consent.services.changes import change_faults
 from consent.services.invitations import link_reissue
 from consent.services.letters import letters_due
 from consent.services.mail import WAITS, addresses_sweep, mails_deliver
 from tests import factories
+from tests.clock import later
 from tests.consent.conftest import circumstance, link_opened
-from tests.factories import user_create
+from tests.factories import decide, user_create
 from tests.pages import text
 from training.services.erasures import records_erase
 
@@ -68,16 +66,11 @@ def confirmed(browser: Client) -> str:
     return link
 
 
-def decide(holder: DataHolder, level: str = "HIGH") -> None:
-    form = consent_form_in_force(holder.study)
-    factories.consent_choose(holder=DataHolder.objects.get(pk=holder.pk), level=level, form=form)
-
-
 def test_an_unconfirmed_address_gets_only_the_confirmation(browser: Client, holder: DataHolder) -> None:
     browser.post(TOLD, {"way": "mail", "email": "hanna@example.org"})
     (request,) = delivered()
     assert "digits" not in (request.subject + request.body).lower(), "other people may read the email"
-    decide(holder)
+    decide(holder, "HIGH")
     assert delivered() == []
     assert "is not confirmed yet" in text(browser.get(TOLD))
     assert "Was that you?" in text(Client().get(link_in(request)))
@@ -92,7 +85,7 @@ def test_an_unconfirmed_address_gets_only_the_confirmation(browser: Client, hold
 
 def test_every_mail_deletes_the_address_at_one_click(browser: Client, holder: DataHolder) -> None:
     link = confirmed(browser)
-    decide(holder)
+    decide(holder, "HIGH")
     (receipt,) = delivered()
     assert link_in(receipt) == link
     assert receipt.extra_headers["List-Unsubscribe"] == f"<{settings.SITE_URL.rstrip('/')}{link}>"
@@ -107,7 +100,7 @@ def test_every_mail_deletes_the_address_at_one_click(browser: Client, holder: Da
 
 
 def test_news_and_reminders_reach_the_address_and_letters_are_no_longer_due(browser, holder, study) -> None:
-    decide(holder)
+    decide(holder, "HIGH")
     factories.form_publish(study, {"en": "More.", "de": "Mehr."}, renewal="required")
     assert len(letters_due(study, Letter.Kind.NEW_FORM)) == 1
     confirmed(browser)
@@ -121,7 +114,7 @@ def test_news_and_reminders_reach_the_address_and_letters_are_no_longer_due(brow
 
 def test_receipts_come_on_paper_for_holders_who_prefer_letters(browser, holder, study) -> None:
     confirmed(browser)
-    decide(holder)
+    decide(holder, "HIGH")
     assert letters_due(study, Letter.Kind.RECEIPT) == []
     browser.post(TOLD, {"way": "letter"})
     assert HolderAddress.objects.get().email == ""
@@ -133,11 +126,9 @@ def test_receipts_come_on_paper_for_holders_who_prefer_letters(browser, holder, 
 
 
 @pytest.mark.parametrize("end", ["account", "guardian", "died", "erased"])
-def test_the_address_is_deleted_when_it_is_no_longer_needed(
-    browser: Client, holder: DataHolder, study: Study, end: str
-) -> None:
+def test_the_address_is_deleted_when_it_is_no_longer_needed(browser, holder, study: Study, end: str) -> None:
     confirmed(browser)
-    decide(holder)
+    decide(holder, "HIGH")
     if end == "account":
         services.holder_link(holder=holder, user=user_create("hanna"))
     elif end == "erased":
@@ -151,7 +142,7 @@ def test_the_address_is_deleted_when_it_is_no_longer_needed(
     assert not HolderAddress.objects.exists()
     assert not Mail.objects.filter(address__isnull=False).exists()
     if end == "erased":
-        decide(holder)
+        decide(holder, "HIGH")
         confirmed(browser)
         delivered()
         assert addresses_sweep() == 0, "an address left after the erasure is kept"
@@ -192,11 +183,6 @@ def test_every_change_is_on_record_without_the_address(browser: Client, holder: 
 LATER, REMINDER = "/my/digits/later/", "“Reading digits”: your reminder to decide"
 
 
-def after(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
-    now = timezone.now() + timedelta(days=days)
-    monkeypatch.setattr(timezone, "now", lambda: now)
-
-
 def test_a_postponed_decision_is_reminded_once(browser, holder, monkeypatch) -> None:
     assert browser.post("/my/digits/", {"later": "1"}).url == LATER
     assert browser.post(LATER, {"days": "400", "email": "hanna@example.org"}).status_code == 422
@@ -208,10 +194,10 @@ def test_a_postponed_decision_is_reminded_once(browser, holder, monkeypatch) -> 
     confirmed(browser)  # another address replaces that one
     browser.post(LATER, {"days": "3"})  # instead
     assert delivered() == []
-    after(monkeypatch, 3)
+    later(monkeypatch, days=3)
     (reminder,) = delivered()
     assert (reminder.to, reminder.subject) == (["hanna@example.org"], REMINDER)
-    after(monkeypatch, 30)
+    later(monkeypatch, days=30)
     assert delivered() == []
 
 
@@ -231,9 +217,9 @@ def test_a_reminder_goes_to_somebody_who_has_not_decided(browser, holder, study,
     if meanwhile == "an account":
         account(holder)
     elif meanwhile == "decided":
-        decide(holder)
+        decide(holder, "HIGH")
     elif meanwhile == "handed over":
         circumstance(study, "guardian")
     delivered()
-    after(monkeypatch, 4)
+    later(monkeypatch, days=4)
     assert [message.subject for message in delivered()] == [REMINDER] * (meanwhile == "an account")

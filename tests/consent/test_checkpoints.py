@@ -39,7 +39,7 @@ from consent.tasks import checkpoints_make
 from ipate_web.apps import key_check
 from tests import factories
 from tests.clock import Clock
-from tests.consent.conftest import Decide, member
+from tests.consent.conftest import Decide
 from tests.factories import user_create
 from tests.pages import as_
 
@@ -360,7 +360,7 @@ def test_it_is_made_and_mailed_once_a_day_however_often_the_task_runs(study: Stu
     readers = {"anna": "auditor", "carla": "committee", "chris": "chair"}
     for each in (study, factories.study_create("letters")):  # one email to each, for any number of studies
         for name, role in {**readers, "rosa": "researcher", "stefan": "steward"}.items():
-            member(each, name, role)
+            factories.member(each, name, role)
     for _ in range(3):
         checkpoints_make()
     assert Checkpoint.objects.count() == 1

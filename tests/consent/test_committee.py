@@ -19,7 +19,6 @@ from consent.services.committee import overdue_mails_send
 from consent.services.mail import mail_render
 from tests import factories
 from tests.clock import Clock
-from tests.consent.conftest import member
 from tests.factories import user_create
 from tests.pages import as_, roles_fill, text, url
 
@@ -164,7 +163,7 @@ def test_the_deadline_is_two_weeks_unless_a_proposal_names_a_day(staffed: Study,
 
 
 def test_chairs_get_one_mail_and_silence_decides_nothing(staffed: Study, clock: Clock) -> None:
-    chair, second = user_create("chair"), member(staffed, "second", Role.CHAIR)
+    chair, second = user_create("chair"), factories.member(staffed, "second", Role.CHAIR)
     for user in (chair, second):
         EmailAddress.objects.create(user=user, email=f"{user}@example.org", verified=True, primary=True)
     policy, form = propose(staffed, 3, clock=clock), propose_form(staffed, 4, clock=clock)

@@ -1,7 +1,5 @@
 """Pages that ask holders, or tell them, what happens to their stored records; links to a closed study."""
 
-from datetime import timedelta
-
 import pytest
 from django.test import Client
 from django.urls import reverse
@@ -9,12 +7,12 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 
 from consent import services
-from consent.models import AfterWithdrawal, ConsentForm, DataHolder, Disposal, Study
+from consent.models import AfterWithdrawal, DataHolder, Disposal, Study
 from consent.selectors import consent_current
 from consent.services.erasures import erasures_waiting, holders_waiting
 from consent.services.invitations import invitations_create
 from tests.consent.conftest import answer, circumstance, link_opened
-from tests.factories import study_open, user_create
+from tests.factories import decide, study_open, user_create
 from training.services.erasures import records_erase, study_close
 
 pytestmark = pytest.mark.django_db
@@ -26,11 +24,6 @@ def invited(study: Study, level: str = "LOW") -> tuple[Client, DataHolder]:
     if level:
         decide(holder, level)
     return client, holder
-
-
-def decide(holder: DataHolder, level: str = "LOW") -> None:
-    form = ConsentForm.objects.get(study=holder.study)
-    services.consent_give(holder=holder, level=level, form=form, acting_user=None)
 
 
 def url(name: str, *args: object) -> str:
@@ -46,9 +39,7 @@ def test_a_withdrawal_without_an_answer_erases_the_records() -> None:
     client.post(url("withdraw"))
     assert consent_current(holder).kind == "withdrawn"
     assert holders_waiting(study) == {holder.pk}
-    assert ("This website will erase these records within a day.") in client.get(
-        reverse("consent:receipt", args=["digits", 2])
-    ).text
+    assert "This website will erase these records within a day." in client.get(url("receipt", 2)).text
     assert "stored records must be erased" in client.get(url("choice")).text
 
 
@@ -70,9 +61,7 @@ def test_wish_to_keep_records_is_on_record_and_they_can_be_erased_later() -> Non
     assert not holders_waiting(study)
     assert [row.kind for row in Disposal.objects.all()] == ["kept"], "the answer is logged"
     assert "None of your records are stored here." in client.get(url("choice")).text
-    assert ("These records stay stored, as you asked, but are") in client.get(
-        reverse("consent:receipt", args=["digits", 2])
-    ).text
+    assert "These records stay stored, as you asked, but are" in client.get(url("receipt", 2)).text
     assert url("erase") in client.get(url("choice")).text
     assert "cannot be undone" in client.get(url("erase")).text
     assert not holders_waiting(study), "opening the page changes nothing"
@@ -83,7 +72,7 @@ def test_wish_to_keep_records_is_on_record_and_they_can_be_erased_later() -> Non
     records_erase(study.pk)
     page = client.get(url("choice")).text
     assert "Your stored records were erased on" in page and url("erase") not in page
-    receipt = client.get(reverse("consent:receipt", args=["digits", 1])).text
+    receipt = client.get(url("receipt", 1)).text
     assert "P-1" not in strip_tags(receipt) and "Known to the study as" not in receipt
 
 
@@ -118,7 +107,7 @@ def test_an_erasure_request_after_rejoining_erases_nothing(erased_before: bool) 
     client.post(url("withdraw"), {} if erased_before else {"records": "keep"})
     if erased_before:
         records_erase(study.pk)
-    decide(holder)
+    decide(holder, "LOW")
     page = client.post(url("erase"), follow=True)
     assert (page.status_code, page.redirect_chain) == (200, [(url("choice"), 302)])
     assert "Your records were not erased, because you" in page.text and url("withdraw") in page.text
@@ -132,21 +121,14 @@ def test_an_earlier_withdrawal_does_not_erase_records_to_be_kept() -> None:
     study = study_open()
     client, holder = invited(study)
     client.post(url("withdraw"))
-    decide(holder)
+    decide(holder, "LOW")
     records_erase(study.pk)
     client.post(url("withdraw"), {"records": "keep"})
-    assert ("These records stay stored, as you asked, but are") in client.get(
-        reverse("consent:receipt", args=["digits", 4])
-    ).text
+    assert "These records stay stored, as you asked, but are" in client.get(url("receipt", 4)).text
     assert holders_waiting(study) == set() and erasures_waiting([study]) == []
     client.post(url("erase"))
     assert holders_waiting(study) == {holder.pk}
     assert [(each.study_id, each.number) for each in erasures_waiting([study])] == [(study.pk, 1)]
-
-
-def close(study: Study, days: int = 30) -> None:
-    last = timezone.localdate() + timedelta(days=days)
-    study_close(study=study, reason="All is learned.", acting_user=user_create("olga"), erase_after=last)
 
 
 def test_links_of_a_closed_study_lead_to_a_page_that_says_so() -> None:
@@ -154,7 +136,7 @@ def test_links_of_a_closed_study_lead_to_a_page_that_says_so() -> None:
     (open_one,) = invitations_create(study=study, acting_user=None, open_places=1)
     (undecided,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-2"])
     client, holder = invited(study)
-    close(study)
+    study_close(study=study, reason="Done.", acting_user=user_create("olga"), erase_after=timezone.localdate())
     for issued in (open_one, undecided):
         stranger = Client()
         answer = stranger.get(reverse("open_link", args=[issued.code]))

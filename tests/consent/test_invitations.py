@@ -26,7 +26,7 @@ from consent.services import invitations
 from consent.services.erasures import erasure_ask
 from consent.services.invitations import IssuedInvitation, code_hashes
 from tests import factories
-from tests.consent.conftest import Decide, answer, circumstance, events, member
+from tests.consent.conftest import Decide, answer, circumstance, events
 from tests.factories import user_create
 from tests.pages import as_, person_confirm, text, url
 from training.services.erasures import records_erase
@@ -53,7 +53,7 @@ def test_everyone_not_yet_invited_is_invited_at_once(study: Study, client: Clien
     services.holder_link(holder=DataHolder.objects.get(study=study, pseudonym="P-2"), user=user_create("petra"))
 
     circumstance(study, "died", pseudonym="P-5")
-    client.force_login(member(study, "sven", Role.STEWARD))
+    client.force_login(factories.member(study, "sven", Role.STEWARD))
     page = client.get(f"/studies/{study.slug}/invitations/").content.decode()
     assert "2 people have not been invited yet" in page
     url = f"/studies/{study.slug}/invitations/everyone/"
@@ -255,7 +255,7 @@ def test_an_existing_account_needs_its_password_and_second_factor(client: Client
 @pytest.fixture
 def steward(study: Study) -> Client:
     """Return someone whose only role is data steward."""
-    return as_(member(study, "stella", Role.STEWARD))
+    return as_(factories.member(study, "stella", Role.STEWARD))
 
 
 def new_link(client: Client, study: Study, pseudonym: str = "P-1", reason: str = "Lost the letter; called back."):
@@ -280,14 +280,14 @@ def test_a_new_link_ends_the_old_one_and_is_on_record(steward, study, invited, g
     assert (record.holder.pseudonym, record.issued_by.username) == ("P-1", "stella")
     assert list(LinkReissue.chain_faults(study.pk)) == []
     assert ConsentEvent.objects.count() == 1
-    overseer = as_(member(study, "ada", Role.AUDITOR))
+    overseer = as_(factories.member(study, "ada", Role.AUDITOR))
     assert "Lost the letter; called back." in overseer.get(reverse("staff:holder_looks", args=[study.slug])).text
 
 
 def test_a_new_link_needs_a_person_a_reason_and_a_steward_and_notifies(steward, study, invited) -> None:
     for pseudonym, reason in (("P-1", " "), ("nobody", "They called.")):
         assert new_link(steward, study, pseudonym, reason).status_code == 422
-    assert new_link(as_(member(study, "otto", Role.OPERATOR)), study).status_code == 403
+    assert new_link(as_(factories.member(study, "otto", Role.OPERATOR)), study).status_code == 403
     assert not LinkReissue.objects.exists()
     assert Client().get(link(invited.code)).url == reverse("consent:study", args=[study.slug])
     holder = factories.holder_create(study, "P-7", user=user_create("hanna"))
@@ -332,7 +332,7 @@ def test_a_steward_sees_who_has_not_answered_reminds_them_and_has_a_page_of_each
     assert "Answered yes" in text(page_of_one) and "ow protection" not in page_of_one.text
     (look,) = re.findall(r'href="([^"]*person/\?person=[^"]*)"', page_of_one.text)
     assert 'value="P-2"' in steward.get(look).text and "P-2" not in look
-    assert as_(member(study, "otto", Role.OPERATOR)).get(one).status_code == 403
+    assert as_(factories.member(study, "otto", Role.OPERATOR)).get(one).status_code == 403
     elsewhere = factories.study_create("elsewhere")
     services.membership_add(study=elsewhere, user=user_create("stella"), role=Role.STEWARD, acting_user=None)
     other = reverse("staff:person", args=["elsewhere", decided.invitation.holder.public_id])
@@ -434,7 +434,7 @@ def test_operators_invite_and_revoke_and_see_no_level(study: Study, invited: Iss
     path = reverse("staff:invitations", args=[study.slug])
     revoke = reverse("staff:invitation_revoke", args=[study.slug, invited.invitation.pk])
     for role, status in (("committee", 403), ("auditor", 403), ("researcher", 403), ("", 404)):
-        client = as_(member(study, f"some {role}", role) if role else "stranger")
+        client = as_(factories.member(study, f"some {role}", role) if role else "stranger")
         assert (client.get(path).status_code, client.post(revoke).status_code) == (status, status), role
     operator = as_("olga")
     assert "average" not in operator.get(path).text

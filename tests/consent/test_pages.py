@@ -13,7 +13,7 @@ from consent import selectors
 from consent.models import CheckAnswers, DataHolder, Study
 from consent.promises.questions import questions
 from tests import factories
-from tests.consent.conftest import Decide, answer, events, member, url
+from tests.consent.conftest import Decide, answer, events, url
 from tests.factories import user_create
 from tests.pages import text
 
@@ -94,7 +94,7 @@ def test_all_pages_show_the_same_odds(browser: Client, hanna: User) -> None:
     assert [f"at most {right} times in 100 instead of 50" in text(response) for response in html[1:]] == [True] * 3
     export = browser.get(url("export", study)).json()
     assert export["decisions"][0]["extension"]["right_guesses_in_100"] == right
-    browser.force_login(member(study, "carla", "committee"))
+    browser.force_login(factories.member(study, "carla", "committee"))
     page = browser.get(reverse("staff:policies", args=[study.slug]))
     assert ["High protection", "1", f"{right} in 100"] in [row[:3] for row in rows(page)]
 

@@ -29,7 +29,7 @@ from consent.services.paper import PaperConsent, paper_consents_record
 from consent.views.decision import events_of
 from consent.wording.facts import facts_of
 from tests import factories
-from tests.consent.conftest import Decide, member, url
+from tests.consent.conftest import Decide, url
 from tests.factories import user_create
 from tests.pages import as_, text
 
@@ -238,7 +238,7 @@ def decided(db: None, give: Decide) -> Study:
     give(first, "LOW")
     services.consent_withdraw(holder=second, acting_user=None)
     services.consent_refuse(holder=third, acting_user=None)
-    member(decided, "aud", Role.AUDITOR)
+    factories.member(decided, "aud", Role.AUDITOR)
     return decided
 
 
@@ -269,7 +269,7 @@ def test_nothing_reveals_a_persons_choice_to_an_auditor(decided: Study, kind: st
             assert secret not in result, "a hash would allow trying every level"
     assert not any(level in rows for level in Level.values)
     for name, role in (("olga", Role.STEWARD), ("carla", Role.COMMITTEE)):
-        assert as_(member(decided, name, role)).get(ADDRESS + kind).status_code == 403, "only auditors may see it"
+        assert as_(factories.member(decided, name, role)).get(ADDRESS + kind).status_code == 403, "only for auditors"
 
 
 def test_chains_of_questions_can_be_recomputed_from_the_file(decided: Study) -> None:

@@ -204,35 +204,25 @@ def test_a_role_given_behind_the_record_is_found(study: Study, hanna: User) -> N
     assert list(role_faults(study)) == [f"user {hanna.pk} is chair, but no record shows who gave the role."]
     Membership.objects.filter(study=study).delete()
     begins, ends = f"user {user_create('olga').pk} was recorded as", "and no record shows who removed it."
-    assert list(role_faults(study)) == [
-        f"{begins} {role}, but lacks the role, {ends}" for role in ("operator", "steward")
-    ]
-
-
-def appoint(study: Study, name: str, role: str, acting_user: User | None = None) -> User:
-    user = user_create(name)
-    services.membership_add(study=study, user=user, role=role, acting_user=acting_user)
-    return user
+    lacking = [f"{begins} {role}, but lacks the role, {ends}" for role in ("operator", "steward")]
+    assert list(role_faults(study)) == lacking
 
 
 @pytest.fixture
 @built_once
 def watched() -> Study:
-    watched = study_with_table()
-    for name, role in (("clara", "chair"), ("carla", "committee"), ("aud", "auditor")):
-        appoint(watched, name, role)
-    return watched
+    return factories.members_add(study_with_table(), clara="chair", carla="committee", aud="auditor")
 
 
 @pytest.fixture
 def otto(watched: Study) -> User:
     """Return an operator who is not a data steward."""
-    return appoint(watched, "otto", "operator")
+    return factories.member(watched, "otto", "operator")
 
 
 def administrator(watched: Study, name: str, role: str, makes: str) -> tuple[User, User]:
     """Return an installation administrator with a role, and an account that they created."""
-    user = appoint(watched, name, role)
+    user = factories.member(watched, name, role)
     administrator_set(user=user, appointed=True, acting_user=None)
     fields = {"first_name": "P.", "last_name": "U.", "email": f"{makes}@example.org"}
     return user, account_create(username=makes, acting_user=user, **fields)
@@ -240,11 +230,11 @@ def administrator(watched: Study, name: str, role: str, makes: str) -> tuple[Use
 
 def test_supervisors_cannot_give_themselves_a_role(watched: Study) -> None:
     clara, carla = user_create("clara"), user_create("carla")
-    appoint(watched, "new", "committee", clara)
+    factories.member(watched, "new", "committee", clara)
     with pytest.raises(ValidationError, match="You proposed this yourself"):
         confirm(watched, clara)
-    new = appoint(watched, "rita", "researcher", user_create("olga"))
-    appoint(watched, "carla", "researcher", user_create("olga"))
+    new = factories.member(watched, "rita", "researcher", user_create("olga"))
+    factories.member(watched, "carla", "researcher", user_create("olga"))
     with pytest.raises(ValidationError, match="You cannot confirm your own role"):
         confirm(watched, carla)
     assert roles_of(new) == set()
@@ -252,14 +242,12 @@ def test_supervisors_cannot_give_themselves_a_role(watched: Study) -> None:
 
 def test_giving_up_takes_one_person_but_the_last_stay(watched: Study, otto: User) -> None:
     clara, olga = user_create("clara"), user_create("olga")
-    with pytest.raises(
-        ValidationError, match="needs at least one person with the role “chair of the ethics committee”"
-    ):
+    with pytest.raises(ValidationError, match="at least one person with the role “chair of the ethics committee”"):
         services.membership_remove(membership=clara.memberships.get(), acting_user=clara)
     assert services.membership_remove(membership=otto.memberships.get(), acting_user=otto)
     with pytest.raises(ValidationError, match="needs at least one person with the role “operator”"):
         services.membership_remove(membership=olga.memberships.get(role="operator"), acting_user=olga)
-    closed = appoint(watched, "closed", "operator")
+    closed = factories.member(watched, "closed", "operator")
     User.objects.filter(pk=closed.pk).update(is_active=False)
     with pytest.raises(ValidationError, match="needs at least one person with the role “operator”"):
         services.membership_remove(membership=olga.memberships.get(role="operator"), acting_user=olga)
@@ -267,13 +255,13 @@ def test_giving_up_takes_one_person_but_the_last_stay(watched: Study, otto: User
 
 def test_a_proposal_ends_with_its_proposers_role_and_with_what_excludes_it(watched: Study, otto: User) -> None:
     clara, olga = user_create("clara"), user_create("olga")
-    appoint(watched, "new", "auditor", otto)
+    factories.member(watched, "new", "auditor", otto)
     services.membership_remove(membership=otto.memberships.get(), acting_user=otto)
     with pytest.raises(ValidationError, match="The proposer can no longer give this role"):
         confirm(watched, clara)
     services.role_change_drop(proposal=latest(watched), acting_user=clara)
-    appoint(watched, "new", "auditor", olga)
-    appoint(watched, "new", "researcher")
+    factories.member(watched, "new", "auditor", olga)
+    factories.member(watched, "new", "researcher")
     with pytest.raises(ValidationError, match="Committee members and auditors cannot be operators or data"):
         confirm(watched, clara)
     with pytest.raises(PermissionDenied):
@@ -285,34 +273,32 @@ def test_a_superuser_assigns_roles_only_where_nobody_could_confirm() -> None:
     fields = {"slug": "young", "title": "T", "purpose": "P", "controller": "C", "contact": "c@example.org"}
     study = services.study_create(acting_user=root, **fields)
     assert roles_of(root) == {"operator"}
-    appoint(study, "root", "steward", root)
+    factories.member(study, "root", "steward", root)
     assert roles_of(root) == {"operator"}
-    assert roles_of(appoint(study, "clara", "chair", root)) == {"chair"}
-    assert roles_of(appoint(study, "aud", "auditor", root)) == {"auditor"}, (
-        "the chair is root's own, and cannot confirm"
-    )
+    assert roles_of(factories.member(study, "clara", "chair", root)) == {"chair"}
+    assert roles_of(factories.member(study, "aud", "auditor", root)) == {"auditor"}, "the chair is root's own"
     assert not services.membership_remove(membership=user_create("aud").memberships.get(), acting_user=root)
     user_create("second root", is_superuser=True)
-    assert roles_of(appoint(study, "otto", "operator", root)) == set(), "someone could confirm it now"
+    assert roles_of(factories.member(study, "otto", "operator", root)) == set(), "someone could confirm it now"
     page = as_(root).get(reverse("staff:role_change", args=[study.slug, latest(study).sequence]))
     assert "Give up your role" in page.text
     rehearsal = rehearsal_with_table("dry")
-    alone = appoint(rehearsal, "new", "operator", user_create("olga"))
+    alone = factories.member(rehearsal, "new", "operator", user_create("olga"))
     assert roles_of(alone) == {"operator"}, "a rehearsal makes no promises to supervise"
 
 
 @pytest.mark.parametrize("kind", ["changed", "closed", "no_superuser"])
 def test_a_superuser_cannot_exclude_the_second_person(study: Study, kind: str) -> None:
     root = user_create("root", is_superuser=True)
-    appoint(study, "root", "operator")
+    factories.member(study, "root", "operator")
     other = user_create("other")
     if kind == "no_superuser":
-        appoint(study, "clara", "chair", root)  # root's own
+        factories.member(study, "clara", "chair", root)  # root's own
     else:
-        appoint(study, "other", "auditor")
+        factories.member(study, "other", "auditor")
     AccountChange.append([AccountChange(user=other, changed_by=root, kind=kind)])
     User.objects.filter(pk=other.pk).update(is_active=kind != "closed")
-    assert roles_of(appoint(study, "otto", "operator", root)) == set()
+    assert roles_of(factories.member(study, "otto", "operator", root)) == set()
 
 
 def test_the_database_requires_a_second_person(watched: Study, otto: User) -> None:
@@ -345,13 +331,13 @@ def test_an_account_is_not_a_second_person_for_the_administrator_who_made_it(wat
 
 def test_policies_forms_and_roles_need_a_second_person_too(watched: Study) -> None:
     carla, puppet = administrator(watched, "carla", "committee", "puppet")
-    appoint(watched, "puppet", "committee")
+    factories.member(watched, "puppet", "committee")
     values = {"high": 1, "average": 2, "low": 4, "reason": "More for everybody."}
     policy = services.epsilon_policy_propose(study=watched, acting_user=carla, **values)
     form = services.consent_form_propose(study=watched, acting_user=carla, texts={"en": "More."}, renewal="required")
     olga, spy = administrator(watched, "olga", "operator", "spy")
-    appoint(watched, "spy", "auditor")
-    appoint(watched, "friend", "operator", olga)
+    factories.member(watched, "spy", "auditor")
+    factories.member(watched, "friend", "operator", olga)
     for act, fields in (
         (services.epsilon_policy_approve, {"policy": policy, "acting_user": puppet}),
         (services.consent_form_approve, {"proposal": form, "acting_user": puppet}),
@@ -366,12 +352,12 @@ def test_an_account_changed_in_the_admin_is_not_a_second_person(watched: Study) 
     client = as_(root)
     words = {"usable_password": "true", "password1": "changed 4711", "password2": "changed 4711"}
     assert client.post(reverse("admin:auth_user_add"), {"username": "made", **words}).status_code == 302
-    edited, moved = (appoint(watched, name, "operator") for name in ("edited", "moved"))
+    edited, moved = (factories.member(watched, name, "operator") for name in ("edited", "moved"))
     password = reverse("admin:auth_user_password_change", args=[edited.pk])
     assert client.post(password, words).status_code == 302
     client.post(reverse("admin:account_emailaddress_add"), {"user": moved.pk, "email": "r@example.org"})
     assert EmailAddress.objects.get().user == moved
-    appoint(watched, "made", "operator")
+    factories.member(watched, "made", "operator")
     run = proposed(watched, root)
     for name in ("made", "edited", "moved"):
         with pytest.raises(ValidationError, match="treated as one person"):
@@ -385,13 +371,13 @@ def test_an_account_changed_in_the_admin_is_not_a_second_person(watched: Study) 
 
 def test_a_role_given_by_one_person_does_not_make_a_second_person(watched: Study) -> None:
     root = user_create("root", is_superuser=True)
-    gift = appoint(watched, "gift", "operator", root)
+    gift = factories.member(watched, "gift", "operator", root)
     assert roles_of(gift) == {"operator"}
     run = proposed(watched, root)
     with pytest.raises(ValidationError, match="treated as one person"):
         run_approve(run=run, acting_user=gift)
     services.membership_remove(membership=gift.memberships.get(), acting_user=None)
-    appoint(watched, "gift", "operator", user_create("olga"))
+    factories.member(watched, "gift", "operator", user_create("olga"))
     confirm(watched, user_create("clara"))
     assert run_approve(run=run, acting_user=gift).status == "approved"
 

@@ -47,11 +47,8 @@ def ask(client: Client, settings: Any) -> Callable[[], dict[Sample, float]]:
         answer = client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
         assert answer.status_code == 200
         families = text_string_to_metric_families(answer.content.decode())
-        return {
-            (sample.name, frozenset(sample.labels.items())): sample.value
-            for family in families
-            for sample in family.samples
-        }
+        samples = [sample for family in families for sample in family.samples]
+        return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
 
     return ask
 
@@ -175,7 +172,7 @@ LABELS = {
 
 def test_no_metric_depends_on_one_persons_decision(ask: Callable[[], dict[Sample, float]], client: Client) -> None:
     """Decisions on the page, by the API and on paper: request, mail and task leave every number unchanged."""
-    study = factories.steward_add(study_with_table())
+    study = factories.members_add(study_with_table(), sven="steward")
     holder = study.holders.first()
     assert holder is not None
     holder.user = factories.user_create("hanna")

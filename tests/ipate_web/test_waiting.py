@@ -26,10 +26,7 @@ ROLES = list(Role.values)
 
 def member(study: Study, role: str) -> User:
     """Return someone with only this role."""
-    user = factories.user_create(f"{role}-of-{study.slug}")
-    if not study.memberships.filter(user=user).exists():
-        services.membership_add(study=study, user=user, role=role, acting_user=None)
-    return user
+    return factories.member(study, f"{role}-of-{study.slug}", role)
 
 
 def tasks_of(study: Study, kind: str) -> dict[str, list[str]]:
@@ -53,9 +50,8 @@ def study() -> Study:
 
 def test_proposals_wait_for_those_who_approve_them(study: Study) -> None:
     run = run_draft(study, title="First", **TABLE_RUN)
-    policy = services.epsilon_policy_propose(
-        study=study, acting_user=factories.user_create("carla"), high=0.5, average=1, low=2, reason="Less."
-    )
+    values = {"high": 0.5, "average": 1, "low": 2, "reason": "Less."}
+    policy = services.epsilon_policy_propose(study=study, acting_user=factories.user_create("carla"), **values)
     form = factories.form_propose(study, {"en": "More is asked."})
     assert tasks_of(study, Kind.RUN) == {"operator": ["Run: First"]}
     assert set(tasks_of(study, Kind.POLICY)) == set(tasks_of(study, Kind.FORM)) == {"committee", "chair"}

@@ -23,6 +23,7 @@ from consent.services import study_update
 from consent.services.mail import mail_render
 from ipate_web import watching
 from ipate_web.watching import watch
+from tests.clock import later
 from tests.factories import study_create, user_create
 from tests.hooks import certificate_make
 from tests.training.runs import TABLE_RUN, run_start, study_with_table
@@ -65,11 +66,6 @@ def signs(monkeypatch: pytest.MonkeyPatch, settings: Any) -> list[str]:
     settings.SIGN_OF_LIFE_URL = "https://monitor.example/ping/{name}?clinic"
     monkeypatch.setattr(watching, "post", post)
     return named
-
-
-def later(monkeypatch: pytest.MonkeyPatch, **passed: float) -> None:
-    now = timezone.now() + timedelta(**passed)
-    monkeypatch.setattr(watching.timezone, "now", lambda: now)
 
 
 def test_operators_get_one_mail_for_each_group_that_falls_below_the_threshold() -> None:

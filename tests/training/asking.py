@@ -2,9 +2,12 @@
 
 from typing import Any
 
-from accounting.accounts import charges_of
+import numpy as np
+
+from accounting.accounts import balances, charges_of
 from accounting.models import Release
 from accounting.verification import study_faults
+from consent.models import DataHolder
 from tests.factories import user_create
 from training.engine.asking import Asking, are_shards_done
 from training.methods import method_of, neighbours, sampled_steps, steps
@@ -22,12 +25,8 @@ CLEAR_RUN = EVERYBODY | {"choices": {"sigma": 3.0, "radius_share": 0.5}, "batch_
 #: The fields of a run of private gradient steps, in three chunks.
 STEPS_RUN = EVERYBODY | {"method": Run.Method.SGD, "choices": {"steps": 6, "sigma": 10.0}, "batch_size": 2}
 #: Gradient steps over samples. Everybody is drawn in every step, so the cost is known without a search.
-SAMPLED_RUN = EVERYBODY | {
-    "method": Run.Method.SGD,
-    "variant": Run.Variant.SCALE,
-    "choices": {"steps": 6, "expected": 1e6},
-    "batch_size": 2,
-}
+SAMPLED_RUN = EVERYBODY | {"method": Run.Method.SGD, "variant": Run.Variant.SCALE, "batch_size": 2}
+SAMPLED_RUN |= {"choices": {"steps": 6, "expected": 1e6}}
 #: The same without public points: people are counted first, and drawn rows replace the points.
 COUNTED_STEPS_RUN = STEPS_RUN | {"public_dataset": None, "student_learner": ""}
 #: A run that counts the holders by class, without public points and without a student.
@@ -122,7 +121,12 @@ def run_end(run: Run, end: str, commits: Any) -> None:
             run_fail(run.pk, "A disk was full.")
 
 
-def charged(run: Run, batch: int) -> dict[int, float]:
+def account(holder: DataHolder) -> float:
+    """Return what a holder has been charged in all, in μ²."""
+    return float(balances(holder.study).of(np.array([holder.pk]))[0])
+
+
+def charged(run: Run, batch: int = 0) -> dict[int, float]:
     """Return the μ² charged for a batch, by holder."""
     charges = charges_of(Release.objects.get(run=run.pk, batch=batch))
     return dict(zip(charges.holders.tolist(), charges.spent.tolist(), strict=True))

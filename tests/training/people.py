@@ -3,8 +3,7 @@
 from typing import Any
 
 from consent import services as consent_services
-from consent.models import ConsentForm, DataHolder, Study
-from tests.factories import consent_choose
+from consent.models import DataHolder, Study
 from tests.training.runs import study_with_table
 
 HOLDERS = 12
@@ -18,12 +17,6 @@ def small_study(**fields: Any) -> Study:
 def everybody(study: Study) -> list[DataHolder]:
     """Return all holders of a study, in the order in which they were added."""
     return list(DataHolder.objects.filter(study=study).order_by("pk"))
-
-
-def decide(who: DataHolder, level: str) -> None:
-    """Choose a level on the newest form."""
-    form = ConsentForm.objects.filter(study=who.study).latest("version")
-    consent_choose(holder=who, level=level, form=form)
 
 
 def withdraw(who: DataHolder) -> None:

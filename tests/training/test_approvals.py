@@ -14,7 +14,7 @@ from accounting.shares import share_free
 from accounting.verification import study_faults
 from consent.models import Mail, Membership, Role
 from consent.services import conflict_declare, consent_withdraw, membership_add
-from tests.factories import policy_approve, user_create
+from tests.factories import member, policy_approve, user_create
 from tests.pages import as_
 from tests.restored import backup_of, restore, settle
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_planned, run_start, study_with_table
@@ -41,8 +41,7 @@ def approved(share: float = 0.5) -> Run:
 
 
 def second_operator(run: Run) -> Any:
-    membership_add(study=run.study, user=(oda := user_create("oda")), role=Role.OPERATOR, acting_user=None)
-    return oda
+    return member(run.study, "oda", "operator")
 
 
 def _withdraw(run: Run) -> None:

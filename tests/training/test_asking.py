@@ -26,9 +26,9 @@ from consent.services.changes import changes_recorded
 from consent.services.holders import circumstance_record
 from learning.formats import Rows
 from learning.mechanisms.protocol import PlanError
-from tests.factories import form_publish, policy_approve, user_create
-from tests.training.asking import ASKING_RUN, asking_of, assert_whole, attempt, charged, commit, run_end
-from tests.training.people import HOLDERS, decide, everybody, small_study, withdraw
+from tests.factories import decide, form_publish, policy_approve, user_create
+from tests.training.asking import ASKING_RUN, account, asking_of, assert_whole, attempt, charged, commit, run_end
+from tests.training.people import HOLDERS, everybody, small_study, withdraw
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -73,10 +73,6 @@ def begun(study: Study, **fields: Any) -> Run:
 
 def holder(study: Study, place: int) -> DataHolder:
     return DataHolder.objects.filter(study=study).order_by("pk")[place]
-
-
-def account(who: DataHolder) -> float:
-    return float(balances(who.study).of(np.array([who.pk]))[0])
 
 
 def said(run: Run, batch: int, who: DataHolder) -> np.ndarray:

@@ -17,7 +17,6 @@ from accounting.shares import share_free, suggested_share
 from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from common.sentences import Sentence
-from consent import services
 from consent.models import Study
 from ipate_web.staff.charts import plan_charts
 from learning.forecasts import judged_forecast
@@ -162,13 +161,7 @@ def test_head_counts_count_every_promise_that_can_have_been_given_if_drawn_and_t
 @pytest.fixture
 @built_once
 def study() -> Study:
-    study = study_with_table()
-    otto = factories.user_create("otto")
-    if not study.memberships.filter(user=otto).exists():
-        services.membership_add(study=study, user=otto, role="operator", acting_user=None)
-    ada = factories.user_create("ada")
-    services.membership_add(study=study, user=ada, role="operator", acting_user=None)
-    return study
+    return factories.members_add(study_with_table(), otto="operator", ada="operator")
 
 
 def planned(run: Run, **options: Any) -> dict[str, Any]:
@@ -246,11 +239,8 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     assert {each.releases for each in plan.compared} == {"counts", "labels"}
     assert len({each.teachers for each in plan.compared}) > 1
     best = max(each.right for each in plan.compared)
-    (taken,) = [
-        each
-        for each in plan.compared
-        if (each.teachers, each.sigma) == (plan.plan.teachers, plan.plan.aggregator.deviation)
-    ]
+    chosen = plan.plan.teachers, plan.plan.aggregator.deviation
+    (taken,) = [each for each in plan.compared if (each.teachers, each.sigma) == chosen]
     assert taken.right >= best - 0.02 and plan.forecasts[-1] == taken.forecast
     assert all(each.right < best - 0.02 for each in plan.compared if each.teachers > taken.teachers)
     for each in plan.compared:  # counts get little more noise than is needed to ask about all points

@@ -17,7 +17,6 @@ from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 from common.artifacts import arrays_list
 from common.jobs import lease
 from common.models import WorkerHeartbeat
-from consent import services
 from consent.models import Level, Study
 from consent.services.accounts import administrator_set
 from tests import factories
@@ -57,10 +56,7 @@ def study() -> Study:
 
 @pytest.fixture
 def operator(study: Study) -> User:
-    user = factories.user_create("otto")
-    if not study.memberships.filter(user=user).exists():
-        services.membership_add(study=study, user=user, role="operator", acting_user=None)
-    return user
+    return factories.member(study, "otto", "operator")
 
 
 def place(run: Run) -> int | None:
@@ -230,11 +226,8 @@ def test_training_a_student_yields_to_other_work(
     scheduling.worker_time_note(study.pk, 600)
     item = scheduling.work_item_of(task, pk)
     assert item is not None
-    with (
-        django_capture_on_commit_callbacks(execute=True),
-        monkeypatch.context() as patched,
-        scheduling.time_slice(item),
-    ):
+    commits = django_capture_on_commit_callbacks(execute=True)
+    with commits, monkeypatch.context() as patched, scheduling.time_slice(item):
         patched.setattr(scheduling, "TIME_SLICE", 0.0)
         assert (run_advance if of_the_run else student_learn)(pk), "it continued up to its checkpoint"
     assert len(arrays_list(checkpoints_folder(run))) == 1

@@ -28,7 +28,7 @@ from learning.mechanisms.neighbours.released_counts import CountsRelease
 from learning.mechanisms.sampled_steps.rates import FINENESS
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from tests.draws import NoNoise
-from tests.factories import study_open, user_create
+from tests.factories import decide, study_open, user_create
 from tests.training.asking import (
     ASKING_RUN,
     SAMPLED_RUN,
@@ -40,7 +40,7 @@ from tests.training.asking import (
     commit,
     vote_batch,
 )
-from tests.training.people import decide, everybody, small_study, withdraw
+from tests.training.people import everybody, small_study, withdraw
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -124,10 +124,9 @@ def test_labels_that_were_released_and_do_not_follow_from_the_counts_are_found(m
     """Register and rows agree on the labels, so only computing them again from the counts finds the fault."""
     with monkeypatch.context() as patch:
         patch.setattr(questions, "noise_of", lambda run: Watched())
+        none = np.zeros(0)
         patch.setattr(
-            released_counts,
-            "read_counts",
-            lambda counts, *_, **__: CountsRelease(counts, np.zeros(len(counts), int), np.zeros(0)),
+            released_counts, "read_counts", lambda counts, *_, **__: CountsRelease(counts, 0 * counts[:, 0], none)
         )
         run = ask(small_study())
     (fault,) = release_faults(run)

@@ -7,7 +7,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from accounting.accounts import balances, charged_slack, charges_of
+from accounting.accounts import balances, charged_slack
 from accounting.caps import caps_of, slack_of
 from accounting.models import Release
 from accounting.privacy import sampled_gaussian_mu
@@ -18,9 +18,9 @@ from consent.selectors import consent_snapshot
 from learning.mechanisms.protocol import PlanError
 from learning.mechanisms.sampled_steps.run_plan import BASELINES
 from learning.published import published_load
-from tests.factories import policy_approve, user_create
-from tests.training.asking import SAMPLED_RUN, asking_of, assert_whole, attempt, commit, run_ask
-from tests.training.people import decide, everybody, small_study, withdraw
+from tests.factories import decide, policy_approve, user_create
+from tests.training.asking import SAMPLED_RUN, asking_of, assert_whole, attempt, charged, commit, run_ask
+from tests.training.people import everybody, small_study, withdraw
 from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_like
 from training.engine.questions import state_before
 from training.engine.records import records_load
@@ -43,12 +43,6 @@ def approved(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
 def begun(study: Study, **fields: Any) -> Run:
     """Return a run that is about to charge everybody."""
     return attempt(run_begun(approved(study, **fields)))
-
-
-def charged(run: Run) -> dict[int, float]:
-    """Return each person's charge for the run, by id."""
-    charges = charges_of(Release.objects.get(run=run.pk, batch=0))
-    return dict(zip(charges.holders.tolist(), charges.spent.tolist(), strict=True))
 
 
 def weights(run: Run, batch: int) -> np.ndarray:
@@ -194,12 +188,8 @@ def test_a_cancelled_run_costs_all_after_its_charge_and_a_chunk_that_is_computed
     assert_whole(Run.objects.get(pk=late.pk))
 
 
-SPENT = {
-    "standard": [1, 1, 1],
-    "without_strictest": [0, 2, 2],
-    "group_after_group": [1, 2, 3],
-    "non_private": [None] * 3,
-}
+SPENT = {"standard": [1, 1, 1], "without_strictest": [0, 2, 2], "group_after_group": [1, 2, 3]}
+SPENT["non_private"] = [None] * 3
 
 
 @pytest.mark.parametrize(

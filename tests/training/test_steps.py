@@ -17,8 +17,9 @@ from learning.mechanisms.protocol import PlanError
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from learning.representations import Interactions
 from tests.draws import NoNoise
+from tests.factories import decide
 from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, assert_whole, attempt, charged, commit
-from tests.training.people import decide, everybody, small_study, withdraw
+from tests.training.people import everybody, small_study, withdraw
 from tests.training.runs import (
     head_counts_state,
     run_begun,

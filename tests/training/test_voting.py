@@ -15,13 +15,13 @@ from accounting.verification import study_faults
 from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent import services as consent_services
-from consent.models import ConsentForm, DataHolder, Study
+from consent.models import DataHolder, Study
 from learning.mechanisms.pate import NO_VOTE, REJECTED
 from learning.mechanisms.pate.ballots import VoteBudget
 from learning.mechanisms.pate.partition import public_participation
 from learning.mechanisms.protocol import PlanError
-from tests.factories import consent_choose, policy_approve, user_create
-from tests.training.asking import asking_of, vote_batch
+from tests.factories import decide, policy_approve, user_create
+from tests.training.asking import account, asking_of, vote_batch
 from tests.training.runs import (
     TABLE_RUN,
     assert_labels_and_register_agree,
@@ -68,15 +68,6 @@ def holder_of(study: Study, level: str) -> DataHolder:
 def teachers_of(run: Run, holder: DataHolder) -> list[int]:
     assignment = arrays_load(run.assignment)
     return sorted(assignment["teacher"][assignment["holder"] == holder.pk].tolist())
-
-
-def level_change(holder: DataHolder, level: str) -> None:
-    form = ConsentForm.objects.filter(study=holder.study).latest("version")
-    consent_choose(holder=holder, level=level, form=form)
-
-
-def account(holder: DataHolder) -> float:
-    return float(balances(holder.study).of(np.array([holder.pk]))[0])
 
 
 @pytest.mark.parametrize(
@@ -212,7 +203,7 @@ def test_a_withdrawal_silences_the_holders_teachers_from_the_next_batch(silenced
     holder = holder_of(study, "LOW")
     consent_services.consent_withdraw(holder=holder, acting_user=None)
     vote_batch(run)
-    level_change(holder, "LOW")
+    decide(holder, "LOW")
     run = vote_to_the_end(run)
     assert silenced == [[], teachers_of(run, holder), teachers_of(run, holder)]
     assert len(silenced[1]) == (run.plan["groups"][2]["factor"] if variant == "upsampling" else 1)
@@ -226,9 +217,9 @@ def test_stronger_protection_or_a_smaller_epsilon_silences_at_once(silenced: lis
     run = run_voting(study, aggregator=CHEAP)
     stricter, weaker = holder_of(study, "AVERAGE"), holder_of(study, "HIGH")
     high = [teachers_of(run, holder) for holder in study.holders.filter(consent_events__level="HIGH")]
-    level_change(weaker, "LOW")
+    decide(weaker, "LOW")
     vote_batch(run)
-    level_change(stricter, "HIGH")
+    decide(stricter, "HIGH")
     vote_batch(run)
     policy_approve(study, high=0.5, average=2.0, low=3.0)
     run = vote_to_the_end(run)
@@ -252,8 +243,8 @@ def test_a_stricter_promise_before_the_vote_removes_and_a_weaker_one_stays() -> 
     study = study_with_table()
     run = run_teach(run_start(study, **TABLE_RUN))
     stricter, looser = holder_of(study, "LOW"), holder_of(study, "HIGH")
-    level_change(stricter, "HIGH")
-    level_change(looser, "LOW")
+    decide(stricter, "HIGH")
+    decide(looser, "LOW")
     vote_open(run)
     run = run_teach(run)
     assert vote_open(run)
@@ -317,10 +308,8 @@ def test_the_noise_of_a_real_vote_cannot_be_repeated() -> None:
 
 
 RESIDUAL = {"name": "residual_gnmax", "sigma": 40.0, "first": 10, "disagreements": 2}
-INTERACTIVE = {
-    **{"name": "interactive_gnmax", "sigma": 60.0, "sigma_threshold": 50.0, "threshold": 1.0},
-    "confidence": 0.6,
-}
+INTERACTIVE = {"name": "interactive_gnmax", "sigma": 60.0, "sigma_threshold": 50.0, "threshold": 1.0}
+INTERACTIVE |= {"confidence": 0.6}
 
 
 def looked_at(aggregator: dict[str, Any], **fields: Any) -> Run:
@@ -353,11 +342,8 @@ def test_all_residual_votes_after_the_plain_one_are_paid_once() -> None:
 def test_teachers_contribute_no_more_often_than_was_paid_for() -> None:
     run = looked_at(RESIDUAL, batch_size=7, variant="standard")
     ballot, question = ballot_load(run.pk), vote_question(run)
-    contributed, disagreed, positions = (
-        np.zeros(20, dtype=int),
-        np.zeros(20, dtype=int),
-        state_of(question, run).guesses,
-    )
+    contributed, disagreed = np.zeros((2, 20), dtype=int)
+    positions = state_of(question, run).guesses
     for batch in run.batches.filter(start__gte=10).order_by("index"):
         said = ballot.predictions[:, batch.start : batch.start + batch.size]
         guesses = positions[batch.start : batch.start + batch.size]

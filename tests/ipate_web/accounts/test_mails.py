@@ -26,6 +26,7 @@ from consent.services.invitations import link_reissue
 from consent.services.mail import MAILS
 from ipate_web.accounts.adapters import CHANGES
 from tests import factories
+from tests.factories import decide
 from tests.ipate_web.accounts.conftest import Mailbox, subject, words
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_approve, run_draft, run_finish, study_with_table
@@ -57,11 +58,6 @@ def study() -> Study:
 @pytest.fixture
 def holder(study: Study) -> DataHolder:
     return factories.holder_create(study, user=person("hanna"))
-
-
-def decide(holder: DataHolder, level: str) -> None:
-    form = ConsentForm.objects.filter(study=holder.study).latest("version")
-    services.consent_give(holder=holder, level=level, form=form, acting_user=holder.user)
 
 
 def test_a_receipt_comes_after_each_decision(mailbox: Mailbox, holder: DataHolder) -> None:
@@ -147,18 +143,16 @@ def study_with_every_mail() -> Study:
             mail.mails_send(MAILS[News.Kind(each.kind)], [user.pk], study=study, about=each.pk)
     signed = {"content": "", "signature": ""}
     told = {"terms": {"hub": "Clinic"}, "proposals": {"ab": signed | {"told": "{}"}}, "offered": [signed]}
-    alliance = Alliance.objects.create(
-        study=study, name="Wards", own_name="A", address="https://hub.example.org", **told
-    )
+    told |= {"name": "Wards", "own_name": "A", "address": "https://hub.example.org"}
+    alliance = Alliance.objects.create(study=study, **told)
     Run.objects.filter(pk=run.pk).update(alliance=alliance)
     olga, conrad = factories.user_create("olga"), factories.user_create("conrad")
     note = "hospital.example/checkpoints\n1\n#\n\n\u2014 hospital.example/checkpoints #\n"
     checkpoint = Checkpoint.objects.create(number=1, day=timezone.localdate(), entry="{}", note=note)
     policy = services.epsilon_policy_propose(study=study, acting_user=conrad, high=1, average=2, low=4, reason="More.")
     approved = EpsilonPolicy.objects.filter(approval__isnull=False).latest("version")
-    proposal = services.consent_form_propose(
-        study=study, acting_user=conrad, texts={"en": "Ask again."}, renewal="required"
-    )
+    texts = {"en": "Ask again."}
+    proposal = services.consent_form_propose(study=study, acting_user=conrad, texts=texts, renewal="required")
     services.membership_add(study=study, user=conrad, role=Role.COMMITTEE, acting_user=None)
     services.consent_form_correct(study=study, acting_user=olga, texts={"en": "One year."})
     # Most mails are for staff; this test sends them to holders, too.
@@ -214,9 +208,7 @@ def test_no_kind_of_mail_reveals_a_level(people: dict[str, User]) -> None:
         named = [level for level in Level.values if level.lower() + " protection" in text.lower()]
         assert named in ([], Level.values), "all or none of them mean it"
         assert "ε =" not in text
-    assert set(Mail.objects.values_list("kind", flat=True)) == set(mail.KINDS), (
-        "add the new kind to the mails sent above"
-    )
+    assert set(Mail.objects.values_list("kind", flat=True)) == set(mail.KINDS), "send the new kind above"
 
 
 def test_a_server_that_does_not_answer_is_tried_again_later(mailbox, holder, caplog) -> None:
@@ -268,10 +260,8 @@ def test_news_goes_to_every_account_of_the_study(study: Study, holder: DataHolde
     policy = study.epsilon_policies.latest("version")
     mails = set(Mail.objects.filter(kind__startswith="new_").values_list("kind", "user__username", "about"))
     everybody = ("hanna", "rita", "undecided")
-    assert mails == {
-        *(("new_form", name, str(form.pk)) for name in everybody),
-        *(("new_policy", name, str(policy.pk)) for name in everybody),
-    }
+    about = (("new_form", form), ("new_policy", policy))
+    assert mails == {(kind, name, str(row.pk)) for kind, row in about for name in everybody}
 
 
 def test_mails_about_uses_go_to_those_who_wish_them(study: Study) -> None:
@@ -286,10 +276,8 @@ def test_staff_hear_of_proposals_approvals_and_ends_as_they_wish(mailbox: Mailbo
     study = study_with_table("table")
     services.holder_link(holder=study.holders.earliest("pk"), user=person("hanna"))
     person("olga", approvals=False, shares=False)
-    for name, role in (("otto", Role.OPERATOR), ("conrad", Role.COMMITTEE), ("clara", Role.CHAIR)):
-        services.membership_add(study=study, user=person(name), role=role, acting_user=None)
-    second = person("second", shares=False)
-    services.membership_add(study=study, user=second, role=Role.OPERATOR, acting_user=None)
+    _otto, _conrad, _clara, second = *map(person, ("otto", "conrad", "clara")), person("second", shares=False)
+    factories.members_add(study, otto="operator", conrad="committee", clara="chair", second="operator")
 
     def sent() -> set[tuple[str, str]]:
         mails = mailbox.deliver()
@@ -300,10 +288,8 @@ def test_staff_hear_of_proposals_approvals_and_ends_as_they_wish(mailbox: Mailbo
     run = run_draft(study, title="First vote", **TABLE_RUN)
     conrad = User.objects.get(username="conrad")
     policy = services.epsilon_policy_propose(study=study, acting_user=conrad, high=1, average=2, low=4, reason="More.")
-    assert sent() == {
-        ("second", "a run is waiting for your approval"),
-        ("clara", "an ε policy is waiting for your approval"),
-    }
+    waiting = "is waiting for your approval"
+    assert sent() == {("second", f"a run {waiting}"), ("clara", f"an ε policy {waiting}")}
     run_approve(run=run, acting_user=second, share=0.5)
     assert ("otto", "your run is approved") in sent()
     assert run_finish(run).status == "finished"

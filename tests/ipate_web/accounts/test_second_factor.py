@@ -5,7 +5,6 @@ The second factor is required at every sign-in, limited, and stored encrypted.
 
 import base64
 import re
-from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -18,13 +17,13 @@ from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 
 from consent import services
 from consent.models import Role
 from consent.services.accounts import administrator_set
 from ipate_web.tokens.models import ApiToken
 from tests import factories
+from tests.clock import later
 from tests.ipate_web.accounts.conftest import code_of, sign_in
 from tests.pages import as_
 
@@ -153,49 +152,39 @@ def test_an_installation_can_require_it_of_staff(client: Client, olga: User, set
     assert as_("hanna").get("/my/").status_code == 200, "holders do not need one"
 
 
-@pytest.fixture
-def after(monkeypatch: pytest.MonkeyPatch):
-    """Move time forward by ``after(minutes)``."""
-    now = [timezone.now()]
-    monkeypatch.setattr(timezone, "now", lambda: now[0])
-
-    def after(minutes: float) -> None:
-        now[0] += timedelta(minutes=minutes)
-
-    return after
-
-
-def test_staff_are_signed_out_after_an_hour_without_a_request(client: Client, olga: User, after, settings) -> None:
+def test_staff_are_signed_out_after_an_hour_without_a_request(
+    client: Client, olga: User, monkeypatch, settings
+) -> None:
     client.force_login(olga)
     for _ in range(3):
         assert client.get("/studies/digits/").status_code == 200
-        after(minutes=59)
+        later(monkeypatch, minutes=59)
     assert client.get("/studies/digits/").status_code == 200
-    after(minutes=61)
+    later(monkeypatch, minutes=61)
     page = client.get("/studies/digits/", follow=True)
     assert "You were signed out because you were inactive" in page.text
     assert "_auth_user_id" not in client.session
     settings.STAFF_IDLE_MINUTES = 10
     client.force_login(olga)
     client.get("/studies/digits/")
-    after(minutes=11)
+    later(monkeypatch, minutes=11)
     assert client.get("/studies/digits/").status_code == 302
 
 
-def test_requests_of_an_open_page_do_not_count_as_activity(client: Client, olga: User, after) -> None:
+def test_requests_of_an_open_page_do_not_count_as_activity(client: Client, olga: User, monkeypatch) -> None:
     client.force_login(olga)
     client.get("/studies/digits/")
     for _ in range(3):
-        after(minutes=25)
+        later(monkeypatch, minutes=25)
         client.get("/studies/digits/", headers={"HX-Request": "true"})
     assert "_auth_user_id" not in client.session
 
 
-def test_holders_stay_signed_in_and_their_visits_are_not_recorded(client: Client, olga: User, after) -> None:
+def test_holders_stay_signed_in_and_their_visits_are_not_recorded(client: Client, olga: User, monkeypatch) -> None:
     hanna = factories.user_create("hanna")
     factories.holder_create(olga.memberships.first().study, user=hanna)
     client.force_login(hanna)
     client.get("/my/")
-    after(minutes=24 * 60)
+    later(monkeypatch, minutes=24 * 60)
     assert client.get("/my/").status_code == 200
     assert "last_request" not in client.session

@@ -7,11 +7,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from consent.models import Role, Study
-from consent.services import membership_add
+from consent.models import Study
 from consent.services.accounts import administrator_set
 from ipate_web.tokens.models import ApiToken
-from tests.factories import holder_create, study_open, user_create
+from tests.factories import holder_create, members_add, study_open, user_create
 from tests.pages import as_
 from tests.snapshots import built_once
 
@@ -21,9 +20,7 @@ TOKENS = "/api/tokens"
 @pytest.fixture
 @built_once
 def ward(db: None) -> Study:
-    study = study_open("ward")
-    membership_add(study=study, user=user_create("rita"), role=Role.RESEARCHER, acting_user=None)
-    return study
+    return members_add(study_open("ward"), rita="researcher")
 
 
 ALL = ("read", "propose", "predict", "decide")
@@ -98,7 +95,7 @@ def test_the_page_is_for_those_who_can_use_the_api(ward: Study) -> None:
 
 def test_a_token_does_what_it_was_made_for_and_nothing_else(ward: Study) -> None:
     """The token's user is an operator, who may do all of it."""
-    membership_add(study=ward, user=user_create("rita2"), role=Role.OPERATOR, acting_user=None)
+    members_add(ward, rita2="operator")
     run = "/api/v1/runs/11111111-1111-4111-8111-111111111111"
     body = {
         "read": ("get", "/api/v1/runs", 200),

@@ -16,7 +16,7 @@ from tests.factories import holder_create, study_open, user_create
 from tests.hooks import Receiver, receiver
 from tests.ipate_web.api.conftest import Client
 from tests.ipate_web.api.test_runs import errors
-from tests.pages import as_
+from tests.pages import as_, roles_fill
 from tests.snapshots import built_once
 
 __all__ = ["receiver"]
@@ -31,9 +31,7 @@ DELIVERIES = f"{WEBHOOKS}/deliveries"
 @built_once
 def ward() -> Study:
     """Return a study with someone in every role, and a holder who signs in."""
-    study = study_open("ward")
-    for role in Role.values:
-        membership_add(study=study, user=user_create(role), role=role, acting_user=None)
+    study = roles_fill(study_open("ward"))
     holder_create(study, user=user_create("holder"))
     return study
 
@@ -89,10 +87,8 @@ def test_other_studies_and_tokens_without_the_scope_have_no_access_to_webhooks(w
     membership_add(study=elsewhere, user=user_create("operator elsewhere"), role=Role.OPERATOR, acting_user=None)
     pk, good, operator = made(ward, receiver), {"url": receiver.url, "events": ["run.failed"]}, client("operator")
     ApiToken.objects.update(scopes=[scope for scope in Scope.values if scope != Scope.WEBHOOKS])
-    for asking, status, words in (
-        (client("operator elsewhere"), 404, "no such study"),
-        (operator, 403, "not have the scope “webhooks”"),
-    ):
+    stranger = client("operator elsewhere")
+    for asking, status, words in ((stranger, 404, "no such study"), (operator, 403, "not have the scope “webhooks”")):
         for answer in (
             asking.get(WEBHOOKS),
             asking.post(WEBHOOKS, good, format="json"),

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from consent import selectors, services
 from consent.documents.receipts import receipt_context
-from consent.models import Circumstance, ConsentEvent, DataHolder, HolderAddress, LevelAccess, Role, Study
+from consent.models import Circumstance, ConsentEvent, DataHolder, HolderAddress, LevelAccess, Study
 from consent.people.circumstances import day_of
 from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create, letter_returned
@@ -32,9 +32,7 @@ LETTERS = INVITATIONS + "letters/"
 @pytest.fixture
 @built_once
 def study() -> Study:
-    study = factories.study_open()
-    services.membership_add(study=study, user=factories.user_create("aud"), role=Role.AUDITOR, acting_user=None)
-    return study
+    return factories.members_add(factories.study_open(), aud="auditor")
 
 
 def by_link(study: Study, pseudonym: str) -> Client:
@@ -100,12 +98,9 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
         user = factories.user_create(name, email=f"{name}@example.org")
         EmailAddress.objects.create(user=user, email=user.email, verified=name == "account")
         factories.holder_create(study, name, user=user)
-    for name, way, confirmed in (
-        ("left", "mail", timezone.now()),
-        ("waits", "mail", None),
-        ("wish", "letter", None),
-        ("quiet", "nothing", None),
-    ):
+    ways = {"left": "mail", "waits": "mail", "wish": "letter", "quiet": "nothing"}
+    for name, way in ways.items():
+        confirmed = timezone.now() if name == "left" else None
         email, holder = f"{name}@example.org" if way == "mail" else "", factories.holder_create(study, name)
         row = {"way": way, "email": email, "language": "en", "confirmed_at": confirmed}
         HolderAddress.objects.create(study=study, holder=holder, **row)

@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 from consent.models import Study
 from ipate_web.tokens.models import ApiToken
 from learning.formats import ImageSchema, Rows
-from tests.factories import steward_add, study_open
+from tests.factories import members_add, study_open
 from tests.learning.encoders.networks import image_encoder
 from tests.pages import as_, roles_fill, text
 from tests.reading import encode_here  # noqa: F401
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("encode_here")]
 @pytest.fixture
 @built_once
 def study() -> Study:
-    study = steward_add(roles_fill(study_open("photos")))
+    study = members_add(roles_fill(study_open("photos")), sven="steward")
     for kind, holders in (("private", ["p-1", "p-2", "p-3", "p-4"]), ("public", None), ("test", None)):
         x = np.arange(4 * 8 * 8 * 3, dtype=np.uint8).reshape(4, 8, 8, 3)
         rows = Rows(x, np.array([0, 1, 0, 1]), holders)

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from consent.models import DataHolder, Role, Study
 from consent.services import holders_register, membership_add
-from tests.factories import steward_add, study_create, user_create
+from tests.factories import members_add, study_create, user_create
 from tests.pages import as_, text
 from tests.reading import FOLDERS, commit, no_files, read_here  # noqa: F401
 from tests.snapshots import built_once
@@ -32,7 +32,7 @@ TYPED = {"columns-1-minimum": 0, "columns-1-maximum": 100, "columns-2-values": "
 @pytest.fixture
 @built_once
 def study() -> Study:
-    return steward_add(study_create("ward"))
+    return members_add(study_create("ward"), sven="steward")
 
 
 @pytest.fixture
@@ -72,9 +72,7 @@ def declared(client: Client, begun: DatasetImport, **changes: Any) -> dict[str, 
     return {name: value for name, value in (sent | changes).items() if value is not None}
 
 
-def begin(
-    client: Client, content: bytes | str = CSV, name: str = "rows.csv", **fields: Any
-) -> tuple[str, DatasetImport]:
+def begin(client: Client, content: bytes | str = CSV, name: str = "rows.csv", **fields: Any) -> Any:
     """Upload a file; return the address of the page that declares it, and the import."""
     url = upload(client, content, name, **fields).headers["Location"]
     return url, DatasetImport.objects.get(pk=url.strip("/").rpartition("/")[2])
@@ -242,18 +240,17 @@ def test_identifiers_and_codes_are_not_drafted_as_numbers(client: Client, study:
         drafted = {each["name"]: each for each in DatasetImport.objects.get(kind=kind).schema["columns"]}
         uses = {name: drafted[name].get("type", drafted[name]["role"]) for name in columns}
         assert uses == {name: use for name, (use, _values) in columns.items()}, kind
-        assert drafted["age"].get("maximum") == (100 if kind == "public" else None), (
-            "not a number far beyond all others"
-        )
+        assert drafted["age"].get("maximum") == (100 if kind == "public" else None), "not an outlier"
 
 
 def test_nothing_is_drafted_from_values_of_people(client: Client, study: Study) -> None:
     """Rows with the same columns give the same draft; declarations of public rows are copied."""
     drafts = []
-    for rows in (
+    usual, odd = (
         "ada,5,f,2020-03-04,no\nben,8,m,2021-05-06,yes",
         "eve,-900,x,1999-01-02,a\nzoe,7e9,y,1999-01-02,b\n?,1,?,,c",
-    ):
+    )
+    for rows in (usual, odd):
         _url, begun = begin(client, f"who,age,sex,seen,back\n{rows}\n")
         drafts.append((begun.schema, begun.remarks))
         begun.delete()

@@ -33,8 +33,7 @@ RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
 def run() -> Run:
     """Return a run whose study has five releases: head counts, three batches of labels, a model."""
     run = run_finish(run_start(study_with_table(), share=0.5, **RUN))
-    for role in (Role.AUDITOR, Role.RESEARCHER):
-        services.membership_add(study=run.study, user=factories.user_create(role), role=role, acting_user=None)
+    factories.members_add(run.study, auditor="auditor", researcher="researcher")
     return run
 
 
@@ -92,9 +91,8 @@ def test_a_report_has_charges_and_digests_of_one_run(run: Run) -> None:
         assert f'<td class="number">{group.cap:.4f}</td>' in page.text
     assert f"; {100 * run.student.accuracy:.0f} % correct on the test data" in text(page), "no decimal for 21 points"
     assert page.context["history"].rows[-1][:2] == (12, 12)
-    assert re.search(
-        r'Report created</dt><dd><time datetime="[^"]+">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\xa0UTC</time>', page.text
-    )
+    moment = r'<time datetime="[^"]+">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\xa0UTC</time>'
+    assert re.search(f"Report created</dt><dd>{moment}", page.text)
     waiting = url("ledger_report", run.study, run_start(run.study, share=0.1, **RUN).pk)
     assert "This run has not released anything yet" in as_("auditor").get(waiting).text
 

@@ -6,7 +6,7 @@ import pytest
 
 from accounting.shares import share_free
 from consent import selectors, services
-from consent.models import ConflictOfInterest, EpsilonPolicy, Role, Study
+from consent.models import ConflictOfInterest, EpsilonPolicy, Study
 from learning.mechanisms.neighbours.rounds import NeighbourChoices
 from tests import factories
 from tests.pages import as_, text, url
@@ -29,9 +29,7 @@ SENT = EPSILONS | {"reason": "High should mean more.", "confirmed": "1"}
 @built_once
 def study() -> Study:
     """Return nine holders, three each at ε 1, 2 and 3; ``carla`` and ``conrad`` decide, and ``chris`` is the chair."""
-    study = factories.committee_fill(study_with_consents())
-    services.membership_add(study=study, user=factories.user_create("chris"), role=Role.CHAIR, acting_user=None)
-    return study
+    return factories.members_add(study_with_consents(), carla="committee", conrad="committee", chris="chair")
 
 
 def propose(study: Study, **fields: Any) -> EpsilonPolicy:

@@ -52,10 +52,7 @@ def finished() -> Run:
 @pytest.fixture
 @built_once
 def rehearsal() -> Study:
-    study = rehearsal_with_table()
-    membership_add(study=study, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
-    membership_add(study=study, user=factories.user_create("researcher"), role=Role.RESEARCHER, acting_user=None)
-    return study
+    return factories.members_add(rehearsal_with_table(), operator="operator", researcher="researcher")
 
 
 @pytest.fixture
