@@ -54,6 +54,7 @@ PEOPLE = {"people-TOTAL_FORMS": 8, "people-INITIAL_FORMS": 0} | {f"people-0-{nam
 HOOK = {"url": "https://93.184.216.34/hook", "events": ["run.failed"]}
 BOOSTING = {"iterations": 2, "leaves": 3, "leaf": 1, "learning_rate": 0.1}
 BOOSTING = {"student_learner": "boosting"} | {f"student_learner-boosting-{name}": BOOSTING[name] for name in BOOSTING}
+FILE = {"name": "new", "kind": "public"}
 DECISION = {"choice": "LOW", "weaker": "on", "talked": ""}
 MORE = {"en": "# New\nMore words.", "de": "# Neu\nMehr Worte."}
 
@@ -141,29 +142,18 @@ def papers(of: Study) -> dict[str, Any]:
     return {"list": listed, "scans": scan}
 
 
-def file_sent(of: Study) -> dict[str, Any]:
-    schema = json.dumps(of.datasets.get(kind="public").schema)
-    return {"name": "new", "kind": "public", "file": upload(), "schema": schema}
-
-
 CASES: dict[str, tuple[str, Sent]] = {
     "staff_account_invite": ("administrator", {}),
     "staff_account_close": ("administrator", {"act": "close"}),
     "administrator": ("root", {"act": "appoint"}),
     "api-token-revoke": ("researcher", token),
-    "staff_account_new": (
-        "administrator",
-        {"username": "neu", "first_name": "N", "last_name": "Eu", "email": "neu@example.org"},
-    ),
+    "staff_account_new": ("administrator", PERSON),
     "account_overview": ("operator", {"language": "de"}),
     "staff:alliance_keys": ("operator", {"drop": "1"}),
     "staff:alliances": ("operator", founded),
     "staff:alliance_act": ("operator", {}),
     "staff:alliance_leave": ("operator", {}),
-    "staff:import_new": (
-        "steward",
-        lambda of: {"name": "new", "kind": "public", "file": upload(), "schema_from": of.datasets.first().pk},
-    ),
+    "staff:import_new": ("steward", lambda of: {**FILE, "file": upload(), "schema_from": of.datasets.first().pk}),
     "staff:import_store": ("steward", checked),
     "staff:import_drop": ("steward", {}),
     "staff:invitations": ("steward", {"open_places": 2}),
@@ -205,13 +195,10 @@ CASES: dict[str, tuple[str, Sent]] = {
     "staff:role_change": ("auditor", {"confirm": "1"}),
     "staff:study_new": ("administrator", STUDY | {"lawful_basis": "consent", "languages": "en", "delta": "0.00001"}),
     "staff:study_edit": ("operator", {"title": "Better"}),
-    "staff:study_close": (
-        "operator",
-        lambda of: {**WHY, "erase_after": timezone.localdate() + timedelta(days=30), "title": of.title},
-    ),
+    "staff:study_close": ("operator", lambda of: {**WHY, "erase_after": timezone.localdate(), "title": of.title}),
     "staff:dataset": (
         "operator",
-        lambda of: {"provenance": "Ours.", "of": {"dataset": of.datasets.get(kind="public").pk}},
+        lambda of: {"provenance": "Us.", "of": {"dataset": of.datasets.get(kind="public").pk}},
     ),
     "staff:dataset_remove": ("steward", ended),
     "staff:encoder_withdraw": ("steward", lambda of: of.encoders.update(artifact="encoders/none.npz") and {**WHY}),
@@ -229,7 +216,10 @@ CASES: dict[str, tuple[str, Sent]] = {
     "api:run-students": ("operator", {"student_learner": "boosting"}),
     "api:runs": ("researcher", proposal),
     "api:study-head-counts": ("operator", lambda of: {"follows": drawing_last(of, "head_counts")}),
-    "api:study-imports": ("steward", file_sent),
+    "api:study-imports": (
+        "steward",
+        lambda of: {**FILE, "file": upload(), "schema": json.dumps(of.datasets.first().schema)},
+    ),
     "api:study-import-store": ("steward", checked),
     "api:study-consents": ("steward", papers),
     "api:study-webhook-test": ("operator", {}),
