@@ -1,16 +1,15 @@
 """Pages on a phone: decision pages are short, text and tables reflow, words stay whole (WCAG 2.2, 1.4.4 and 1.4.10)."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.utils import timezone
 from playwright.sync_api import expect
 
 from consent.models import Study
 from tests import factories
 from tests.browser.conftest import Site, each_language
 from tests.training.runs import TABLE_RUN, run_start, study_with_table
+from training import demonstration
 
 pytestmark = [pytest.mark.browser, pytest.mark.exhaustive, pytest.mark.django_db(transaction=True)]
 
@@ -44,37 +43,6 @@ CLIPPED = """() => [...document.querySelectorAll("main *")].filter((element) => 
 }).map((element) => element.outerHTML.slice(0, 120))"""
 
 
-#: About as long as those of the demo.
-TEXTS = {
-    "en": """## What this is about
-
-Many people come back to hospital soon after they have left. We want to know earlier who needs more care at home.
-
-**Where your records come from.** They were written during your stays, and are kept in any case.
-
-**How a program learns from them.** It never gets to see a single record. For each of many public examples, the records
-of all who take part vote on the right answer. Chance is added to every count, which limits what one person's records
-can change. The program learns from the counts alone, and is published for other hospitals.
-
-**Whom you can ask.** Every ward has our number. We answer on working days, also by phone and in simple words.
-""",
-    "de": """## Worum es geht
-
-Viele Menschen kommen bald nach ihrer Entlassung wieder ins Krankenhaus. Wir möchten früher wissen, wer zu Hause mehr
-Hilfe braucht.
-
-**Woher Ihre Daten stammen.** Sie wurden während Ihrer Aufenthalte aufgeschrieben und werden ohnehin aufbewahrt.
-
-**Wie ein Programm daraus lernt.** Es bekommt keinen einzelnen Eintrag zu sehen. Bei jedem von vielen öffentlichen
-Beispielen stimmen die Daten aller, die mitmachen, über die richtige Antwort ab. Jeder Auszählung wird Zufall
-beigemischt. Das begrenzt, was die Daten einer Person ändern können. Das Programm lernt allein aus den Auszählungen und
-wird für andere Krankenhäuser veröffentlicht.
-
-**Wen Sie fragen können.** Jede Station hat unsere Nummer. Wir antworten an Werktagen, auch am Telefon und einfach.
-""",
-}
-
-
 def enlarge(site: Site, percent: int) -> None:
     """Set a browser's preferred text size on its settings page."""
     session = site.page.context.new_cdp_session(site.page)
@@ -97,22 +65,9 @@ def look(site: Site) -> None:
 
 @pytest.fixture
 def study() -> Study:
-    """Return a study with every optional text."""
-    study = factories.study_create(
-        title="Readmission within 30 days",
-        purpose="A warning when a patient is likely to come back within 30 days, so that care at home is arranged.",
-        data_categories="your stays in hospital: diagnoses, tests, medication and length of stay",
-        recipients="the computing centre of the university, which runs this site on their behalf",
-        data_source="the hospital's own files",
-        retention="until the work is published, at most until the last day above",
-        retention_until=timezone.localdate() + timedelta(days=900),
-        controller_address="University Hospital, Hospital Street 1, 12345 Town",
-        data_protection_officer="Data protection officer, dpo@example.org",
-        supervisory_authority="The state's commissioner for data protection",
-        translations={"de": {"harm": factories.HARM["de"]}},
-    )
-    factories.form_publish(study, TEXTS)
-    factories.policy_approve(study)
+    """Return the demo's study of hospital stays, whose texts are as long as real ones."""
+    users, _logins = demonstration.people()
+    study = demonstration.demo_study("diabetes", users)
     factories.holder_create(study, user=factories.user_create("hanna"))
     return study
 
@@ -128,7 +83,7 @@ def hanna(visit: Any, study: Study, language: str) -> Site:
 @each_language
 def test_texts_for_decisions_reflow_when_enlarged(hanna: Site) -> None:
     submit = hanna.page.locator("main form .button-primary")
-    hanna.open("/my/digits/")
+    hanna.open("/my/demo-diabetes/")
     look(hanna)
     hanna.page.locator("[value=AVERAGE]").check()
     submit.click()
@@ -136,8 +91,8 @@ def test_texts_for_decisions_reflow_when_enlarged(hanna: Site) -> None:
     look(hanna)
     submit.click()
     hanna.page.locator("#stands").wait_for()
-    for page in ("digits/choice/", "digits/withdraw/", "digits/uses/", "digits/receipts/1/", ""):
-        hanna.open(f"/my/{page}")
+    for page in ("choice/", "withdraw/", "uses/", "receipts/1/", "../"):
+        hanna.open(f"/my/demo-diabetes/{page}")
         look(hanna)
 
 
