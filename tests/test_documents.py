@@ -8,9 +8,8 @@ import re
 import shlex
 import subprocess
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from runpy import run_path
 
 import ipate_client
 import polib
@@ -187,21 +186,14 @@ def test_the_client_the_documents_and_the_list_of_changes_have_the_version() -> 
     assert next(heading for heading in headings if heading != "## Unreleased").startswith(f"## {__version__} – ")
 
 
-@pytest.fixture(scope="module")
-def check() -> ModuleType:
-    spec = spec_from_file_location("plain_english", DOCS / "plain_english.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_documents_docstrings_pages_and_the_api_keep_to_the_style() -> None:
     command = [sys.executable, DOCS / "plain_english.py"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_the_check_finds_banned_words_and_beginnings(check: ModuleType) -> None:
+def test_the_check_finds_banned_words_and_beginnings() -> None:
+    check = run_path(str(DOCS / "plain_english.py"))
     for sentence, found in (
         ("Whoever has the link opens it.", 2),
         ("We do it in order to win.", 1),
@@ -210,5 +202,5 @@ def test_the_check_finds_banned_words_and_beginnings(check: ModuleType) -> None:
         ("It is read alone, or let alone.", 1),
         ("Only `whoever` may read it.", 0),
     ):
-        assert len(list(check.banned(sentence))) == found, sentence
-    assert len(check.ALLOWED) <= 40
+        assert len(list(check["banned"](sentence))) == found, sentence
+    assert len(check["ALLOWED"]) <= 40

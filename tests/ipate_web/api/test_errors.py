@@ -107,19 +107,16 @@ def test_requests_up_to_the_limit_are_read_and_larger_ones_refused(client, sign_
     ada = client("ada") if sign_in == "token" else BrowserClient()
     if sign_in == "browser":
         ada.force_login(user_create("ben"))
-    for size, message in (
-        (requests.MAX_BYTES - 100, "Correct the errors listed in “errors”"),
-        (requests.MAX_BYTES + 1, "16 MiB"),
-    ):
+    most = requests.MAX_BYTES
+    for size, message in ((most - 100, "Correct the errors listed in “errors”"), (most + 1, "16 MiB")):
         response = ada.post("/api/v1/runs", json.dumps({"title": "a" * size}), content_type="application/json")
         assert message in problem(response, 400 if size < requests.MAX_BYTES else 413)["detail"]
 
 
 def test_the_site_works_without_its_cache(client: Client, study: Study, settings) -> None:
     """No process listens on that port, as when Redis is restarted."""
-    settings.CACHES = settings.CACHES | {
-        "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:9/0"}
-    }
+    away = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:9/0"}
+    settings.CACHES = settings.CACHES | {"default": away}
     assert client("researcher").get("/api/v1/runs").status_code == 200
     browser = BrowserClient()
     browser.force_login(user_create("olga"))
@@ -163,7 +160,7 @@ def test_the_type_of_a_problem_says_what_a_program_can_do(study: Study, run: Run
 def test_addresses_without_an_api_say_where_it_is(settings: Any, debug: bool) -> None:
     settings.DEBUG = debug
     stranger = BrowserClient()
-    for path in ("/api", "/api/", "/api/v2", "/api/v2/runs", "/api/runs/"):
+    for path in ("/api", "/api/", "/api/v2", "/api/v2/runs", "/api/runs/", "/api/nothing"):
         for method in (stranger.get, stranger.post):
             response = method(path)
             assert (response.status_code, response["Content-Type"]) == (404, "application/problem+json"), path
@@ -195,9 +192,7 @@ def test_headers_say_how_many_requests_are_left(client: Client, monkeypatch: pyt
     cache.clear()
 
 
-def test_deprecated_operations_announce_their_removal_a_year_ahead(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deprecated_operations_announce_their_removal_a_year_ahead(client: Client, monkeypatch) -> None:
     monkeypatch.setattr(Root, "retirement", Retirement(since=date(2027, 1, 1), sunset=date(2028, 2, 1)))
     response = client("ada").get("/api/v1/")
     assert response["Deprecation"] == "@1798761600" and response["Sunset"] == "Tue, 01 Feb 2028 00:00:00 GMT"
