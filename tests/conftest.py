@@ -211,13 +211,9 @@ def without_pytorch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Simulate a machine without PyTorch, on which modules that need it cannot be imported."""
     from learning.representations import network
 
-    needing = [
-        name
-        for name, module in sys.modules.items()
-        if name[:9] in ("learning.", "training.") and "torch" in vars(module)
-    ]
-    for name in needing:
-        monkeypatch.delitem(sys.modules, name)
+    for name, module in list(sys.modules.items()):
+        if name[:9] in ("learning.", "training.") and "torch" in vars(module):
+            monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
     network._torch.cache_clear()
     yield

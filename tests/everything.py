@@ -133,13 +133,11 @@ def _with_everything() -> Study:
     run_draft(rehearsal, title="To be rehearsed", **TABLE_RUN)
     run_ask(run_start(rehearsal, title="Baseline", seed=1, **SAMPLED_RUN | {"variant": "group_after_group"}))
     head_counts_draw(study=study, acting_user=olga, noise=SimulationNoise(1))
-    services.epsilon_policy_propose(
-        study=study, acting_user=factories.user_create("conrad"), high=0.5, average=2, low=4, reason="More of it."
-    )
+    policy = {"high": 0.5, "average": 2, "low": 4, "reason": "More of it."}
+    services.epsilon_policy_propose(study=study, acting_user=factories.user_create("conrad"), **policy)
     factories.form_propose(study, {"en": "# New\nMore words.", "de": "# Neu\nMehr Worte."})
-    services.consent_form_draft_save(
-        study=study, acting_user=olga, texts={"en": "# New\nWords.", "de": "# Neu\nWorte."}
-    )
+    texts = {"en": "# New\nWords.", "de": "# Neu\nWorte."}
+    services.consent_form_draft_save(study=study, acting_user=olga, texts=texts)
     holder_level_access(study=study, pseudonym=holders[1].pseudonym, acting_user=olga, reason="They called.")
     services.consent_withdraw(holder=holders[1], acting_user=None, keep=True)
     services.holder_link(holder=holders[1], user=factories.user_create("hedwig"))
@@ -149,9 +147,8 @@ def _with_everything() -> Study:
     link_reissue(study=study, pseudonym=holders[2].pseudonym, acting_user=olga, reason="Lost the letter.")
     factories.user_create("root", is_superuser=True, is_staff=True)
     account_create(username="waiting", first_name="W.", last_name="Ait", email="w@example.org", acting_user=None)
-    left = HolderAddress(
-        study=study, holder=holders[5], way="mail", email="left@example.org", language="en", confirmed_at=timezone.now()
-    )
+    address = {"way": "mail", "email": "left@example.org", "language": "en", "confirmed_at": timezone.now()}
+    left = HolderAddress(study=study, holder=holders[5], **address)
     with changes_recorded([left], acting_user=None):
         left.save()
     hanna = User.objects.get(username="hanna")
@@ -160,12 +157,7 @@ def _with_everything() -> Study:
     mails_send("password_reset", [hanna.pk])
     factories.study_create("empty")
     services.holders_register(study=study, pseudonyms=["guest"])
-    endpoint = WebhookEndpoint(
-        study=study,
-        url="https://hooks.example.org/ipate/digits",
-        events=["run.finished", "run.failed"],
-        created_by=hanna,
-    )
+    endpoint = WebhookEndpoint(study=study, url="https://hooks.example.org/", events=["run.failed"], created_by=hanna)
     with changes_recorded([endpoint], acting_user=hanna):
         endpoint.save()
     delivery = endpoint_test(endpoint=endpoint)

@@ -53,9 +53,7 @@ pytestmark = pytest.mark.django_db
 OVERSIGHT = (Role.COMMITTEE, Role.CHAIR, Role.AUDITOR)
 #: Roles that someone tries to get, and one for a friend.
 TRIED = ((Role.STEWARD, Role.OPERATOR), (Role.AUDITOR, Role.CHAIR))
-OVERSIGHT_PERMISSIONS = (
-    frozenset().union(*(ROLE_PERMISSIONS[role] for role in OVERSIGHT)) - ROLE_PERMISSIONS["operator"]
-)
+OVERSIGHT_PERMISSIONS = set().union(*map(ROLE_PERMISSIONS.get, OVERSIGHT)) - ROLE_PERMISSIONS["operator"]
 ACTORS = ("otto", "deputy", "ada")
 #: The deputy may do everything that Otto may do.
 each_actor = pytest.mark.parametrize("name", ACTORS[1:])
@@ -131,14 +129,12 @@ def _staffed() -> Study:
     User.objects.exclude(username="waiting").update(last_login=timezone.now())
     draft = run_draft(study, **TABLE_RUN)
     Run.objects.filter(pk=draft.pk).update(created_by=deputy)
-    services.epsilon_policy_propose(
-        study=study, acting_user=factories.user_create("carla"), high=0.5, average=1, low=2, reason="Less."
-    )
+    values = {"high": 0.5, "average": 1, "low": 2, "reason": "Less."}
+    services.epsilon_policy_propose(study=study, acting_user=factories.user_create("carla"), **values)
     factories.form_propose(study, {"en": "More is asked."})
     invitations_create(study=study, acting_user=None, open_places=1)
-    WebhookEndpoint.objects.create(
-        study=study, url="https://hooks.example.org/", events=["run.failed"], created_by=deputy
-    )
+    hook = {"url": "https://hooks.example.org/", "events": ["run.failed"], "created_by": deputy}
+    WebhookEndpoint.objects.create(study=study, **hook)
     ApiToken.objects.create(factories.user_create("conrad"), name="conrad's")
     return study
 
@@ -189,9 +185,8 @@ def harmless(kept: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
         known = {account[0] for account in kept["accounts"]}
         now = now | {name: [row for row in now[name] if row[0] in known] for name in ("accounts", "addresses")}
     wrong = {name: value for name, value in now.items() if name != "proposers" and value != kept[name]}
-    if "own drafts" in wrong and all(
-        status in ("draft", "cancelled", "withdrawn") for status, _by in now["own drafts"]
-    ):
+    statuses = {status for status, _by in now.get("own drafts", ())}
+    if "own drafts" in wrong and statuses <= {"draft", "cancelled", "withdrawn"}:
         del wrong["own drafts"]
     if any(kept["proposers"].get(run, by) != by for run, by in now["proposers"].items()):
         wrong["proposers"] = now["proposers"]
@@ -201,10 +196,8 @@ def harmless(kept: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
 class Writes:
     """A wrapper of SQL statements that notes whether one may have changed what :func:`state` reads."""
 
-    _HARMLESS = re.compile(
-        r"(SELECT|SAVEPOINT|RELEASE SAVEPOINT|ROLLBACK TO SAVEPOINT)\b"
-        r'|(INSERT INTO|UPDATE|DELETE FROM) "django_session" '
-    )
+    _SESSIONS = '(INSERT INTO|UPDATE|DELETE FROM) "django_session" '
+    _HARMLESS = re.compile(rf"(SELECT|SAVEPOINT|RELEASE SAVEPOINT|ROLLBACK TO SAVEPOINT)\b|{_SESSIONS}")
 
     def __init__(self) -> None:
         self.seen = False

@@ -68,16 +68,12 @@ def marked(text: str) -> str:
 def marked_german(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mark all German translations of the site, Django and allauth."""
     german = trans_real.DjangoTranslation("de")
-    german._catalog._catalogs = [
-        {key: marked(text) if key else text for key, text in catalogue.items()}
-        for catalogue in german._catalog._catalogs
-    ]
+    texts = german._catalog._catalogs
+    german._catalog._catalogs = [{key: marked(text) if key else text for key, text in each.items()} for each in texts]
     monkeypatch.setitem(trans_real._translations, "de", german)
     about = third_person.texts_in("de")
-    third = {
-        entry.msgid: marked(entry.msgstr)
-        for entry in polib.pofile(str(settings.BASE_DIR / "locale/de/LC_MESSAGES/person.po"))
-    }
+    entries = polib.pofile(str(settings.BASE_DIR / "locale/de/LC_MESSAGES/person.po"))
+    third = {entry.msgid: marked(entry.msgstr) for entry in entries}
     monkeypatch.setattr(about, "gettext", lambda text: third.get(text, text))
 
 
@@ -165,9 +161,8 @@ class Page(HTMLParser):
             self._select = given.get("name", "")
         if tag == "option" and self._select and self.forms:
             standing = "selected" in given
-            self.forms[-1].controls.append(
-                {"name": self._select, "type": "option", "value": given.get("value", ""), "standing": standing}
-            )
+            value = {"type": "option", "value": given.get("value", ""), "standing": standing}
+            self.forms[-1].controls.append({"name": self._select, **value})
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in _VOID and self._foreign:
@@ -331,18 +326,14 @@ def starts(study: Study) -> list[Start]:
         return [reverse(name) for name in names.split()]
 
     again = {reverse("account_reauthenticate"): {"password": factories.PASSWORD}}
-    strange = named(
-        "account_reset_password_done account_reset_password_from_key_done account_inactive "
-        "socialaccount_login_cancelled"
-    )
+    after = "account_reset_password_done account_reset_password_from_key_done account_inactive "
+    strange = named(after + "socialaccount_login_cancelled")
     keys = named("mfa_index mfa_activate_totp mfa_add_webauthn mfa_list_webauthn")
     codes = named(
         "mfa_view_recovery_codes mfa_generate_recovery_codes mfa_reauthenticate mfa_deactivate_totp mfa_index"
     )
-    own = [
-        *named("socialaccount_connections account_reauthenticate"),
-        reverse("account_confirm_email", args=[confirmed]),
-    ]
+    confirm = reverse("account_confirm_email", args=[confirmed])
+    own = [*named("socialaccount_connections account_reauthenticate"), confirm]
     asking = [reverse(f"staff:invitations_{whom}", args=["digits"]) for whom in ("everyone", "remind")]
     links = [reverse("open_link", args=[code]) for code in ("wrong", late.code, represented.code)]
     return [

@@ -20,10 +20,8 @@ from training.models import Run
 from training.services.students import student_ask, student_learn
 
 __all__ = ("parts", "study")
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.exhaustive,
-]  # a backup is not part of another transaction
+# Committing, because a backup is not part of another transaction.
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.exhaustive]
 STUDENT: dict[str, Any] = {"student_learner": "consistency", "student_parameters": {"steps": 2, "filters": 4}}
 ASKED = EVERYBODY | STUDENT | {"choices": {"rounds": 1, "sigma": 5.0}}
 NETWORK = SAMPLED_RUN | {"choices": {"steps": 2, "expected": 1e6, "network": "mlp", "publish": "model"}}

@@ -390,7 +390,7 @@ class Installation:
                 stands = account_balances(study, np.array([holder.pk]))[0]
                 assert person.is_lost or stands >= person.spent * (1 - 1e-9), f"{holder}'s account is below the truth"
                 assert holder.pk in waiting or not person.is_erased, (
-                    f"the erasure that {holder} asked for was forgotten"
+                    f"{holder} asked for an erasure, which was forgotten"
                 )
 
     def look(self) -> None:

@@ -177,9 +177,7 @@ class Site:
         for holder, (level, _at) in self.books.events.items():
             if self.books.levels[holder] == {level}:
                 most = used[level, self.books.promise(holder, self.clock.now())]
-                assert self.books.spent.get(holder, 0.0) <= most * (1 + 1e-9), (
-                    "charged more than the group's public charge"
-                )
+                assert self.books.spent.get(holder, 0.0) <= most * (1 + 1e-9), "more than the group's public charge"
 
     # Actions of holders and the committee
 

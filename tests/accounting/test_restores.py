@@ -75,9 +75,7 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
     np.testing.assert_allclose(stands, reached * caps_of(snapshot.epsilons, study.delta))
     entry = Release.objects.get(study=study, kind=Release.Kind.GAP)
     assert entry.recorded_by == olga
-    assert entry.charge == pytest.approx(reached * float(caps_of(3.0, study.delta))), (
-        "the policy's cap, not the holders'"
-    )
+    assert entry.charge == pytest.approx(reached * float(caps_of(3.0, study.delta))), "of the policy, not of holders"
     assert share_free(study) < 0.99
     head_counts_draw(study=study, acting_user=olga)
 

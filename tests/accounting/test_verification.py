@@ -201,9 +201,8 @@ def test_the_head_reveals_a_recomputed_chain(study: Study) -> None:
         previous = row.computed_hash()
         rows_of(Release).filter(pk=row.pk).update(charge=row.charge, previous_hash=row.previous_hash, hash=previous)
     last = Release.objects.latest("sequence").sequence
-    assert list(Release.chain_faults(study.pk)) == [
-        f"release {last}: is not the last row of the chain (its hash differs from the chain's head)."
-    ]
+    fault = f"release {last}: is not the last row of the chain (its hash differs from the chain's head)."
+    assert list(Release.chain_faults(study.pk)) == [fault]
     assert any("above the public charge" in fault for fault in study_faults(study))
 
 

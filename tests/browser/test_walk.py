@@ -83,12 +83,8 @@ class Installation:
 
         def links() -> list[str]:
             address = f"{name}@example.org"
-            return [
-                link
-                for to, text in self.letters()
-                if to == address
-                for link in re.findall(rf"^http://[^/]+({path})$", text, re.M)
-            ]
+            texts = [text for to, text in self.letters() if to == address]
+            return [link for text in texts for link in re.findall(rf"^http://[^/]+({path})$", text, re.M)]
 
         wait_until(lambda: bool(links()), self.folder / "worker.log", pause=0.2)
         self.links.add(links()[-1])
@@ -202,10 +198,8 @@ def both_approve(installation: Installation) -> None:
 def records(number: int, seed: int) -> list[list[Any]]:
     """Return age, smoker and outcome: people older than 50 stay ill."""
     rng = random.Random(seed)
-    return [
-        [age, rng.choice(["no", "yes"]), "ill" if age > 50 else "well"]
-        for age in (rng.randint(1, 99) for _ in range(number))
-    ]
+    ages = [rng.randint(1, 99) for _ in range(number)]
+    return [[age, rng.choice(["no", "yes"]), "ill" if age > 50 else "well"] for age in ages]
 
 
 def data_import(installation: Installation) -> Site:
@@ -214,11 +208,8 @@ def data_import(installation: Installation) -> Site:
     page = site.page
     site.press("Import private and public data")
     owned = [["patient", *names], *([f"P-{place}", *row] for place, row in enumerate(records(PEOPLE, 1)))]
-    files = {
-        "public": ("made up", [names, *records(60, 2)]),
-        "test": ("published", [names, *records(50, 3)]),
-        "private": ("patients", owned),
-    }
+    files = {"public": ("made up", [names, *records(60, 2)]), "test": ("published", [names, *records(50, 3)])}
+    files["private"] = ("patients", owned)
     for kind, (name, lines) in files.items():
         rows = len(lines) - 1
         assert page.get_by_label("Kind").input_value() == kind
@@ -251,10 +242,8 @@ def people_decide(installation: Installation) -> None:
     holder.says("You take part: high protection.")
     today = datetime.now(UTC).date().isoformat()
     others = [f"P-{place}" for place in range(PEOPLE) if f"P-{place}" != pseudonym[0]]
-    signed = [
-        [name, level, 1, today, "all.pdf"]
-        for name, level in zip(others, ["HIGH", "AVERAGE", "LOW"] * PEOPLE, strict=False)
-    ]
+    levels = ["HIGH", "AVERAGE", "LOW"] * PEOPLE
+    signed = [[name, level, 1, today, "all.pdf"] for name, level in zip(others, levels, strict=False)]
     header = ["pseudonym", "level", "form_version", "signed_on", "evidence"]
     path, scan = installation.file("signed.csv", [header, *signed]), installation.folder / "all.pdf"
     scan.write_bytes(b"%PDF-1.7")

@@ -324,10 +324,8 @@ def test_the_command(run, token, site, tmp_path, monkeypatch, capsys) -> None:
     rows, model = tmp_path / "rows.csv", tmp_path / "student.onnx"
     rows.write_text("age,smoker\n10,no\n95,yes\n")
     site.model(str(run.pk)).save(model)
-    said = [
-        main(["predict", *which, str(rows)]) or capsys.readouterr().out
-        for which in ([str(run.pk)], ["--model", str(model)])
-    ]
+    ways = [str(run.pk)], ["--model", str(model)]
+    said = [main(["predict", *way, str(rows)]) or capsys.readouterr().out for way in ways]
     assert said[0] == said[1] and said[0].startswith("label,healthy,ill,outside\n") and said[0].count("\n") == 3
     rows.write_text("age,smoker\nold,no\n")
     for which in ([str(run.pk)], ["--model", str(model)]):
@@ -342,11 +340,8 @@ def test_a_model_is_an_estimator_of_scikit_learn(run: Run, site: Site) -> None:
 
     model = site.model(str(run.pk))
     rows = pd.DataFrame([YOUNG, OLD, {"age": 20, "smoker": "yes"}])
-    assert (list(model.classes_), list(model.feature_names_in_), model.n_features_in_) == (
-        ["healthy", "ill"],
-        ["age", "smoker"],
-        2,
-    )
+    assert list(model.classes_) == ["healthy", "ill"]
+    assert list(model.feature_names_in_) == ["age", "smoker"] and model.n_features_in_ == 2
     assert model.score(rows, model.predict(rows)) == 1.0 and is_classifier(model)
     for copy in (clone(model), pickle.loads(pickle.dumps(model))):
         assert type(copy) is type(model) and copy is not model
@@ -395,10 +390,8 @@ def test_a_folder_of_the_hub_states_the_privacy(model: LocalModel, tmp_path: Pat
     folder = model.to_hub_folder(tmp_path / "hub", licence="other", title="Hearts")
     _, metadata, text = (folder / "README.md").read_text("utf-8").split("---\n", 2)
     found = yaml.safe_load(metadata)
-    assert found["privacy"] == {"epsilon": 2.0, "delta": 1e-5, "unit": "data holder", "method": "pate"} | {
-        "groups": GROUPS,
-        "note": "",
-    }
+    privacy = {"epsilon": 2.0, "delta": 1e-5, "unit": "data holder", "method": "pate", "groups": GROUPS, "note": ""}
+    assert found["privacy"] == privacy
     assert (found["license"], found["pipeline_tag"]) == ("other", "tabular-classification")
     assert "| HIGH | 0.5 |" in text and "δ = 1e-05" in text
     np.testing.assert_array_equal(LocalModel.load(folder / "model.onnx").predict(ROWS), model.predict(ROWS))

@@ -212,10 +212,8 @@ def test_the_example_of_the_specification_of_signed_notes_is_verified() -> None:
     key = SigningKey.parsed("PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz")
     assert key.public == "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
     text = "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n"
-    signed = (
-        "\u2014 PeterNeumann "
-        "x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n"
-    )
+    signature = "x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM="
+    signed = f"\u2014 PeterNeumann {signature}\n"
     assert key.signed(text) == f"{text}\n{signed}"
     assert note_text(f"{text}\n{signed}", [key.public]) == text
 

@@ -178,9 +178,8 @@ def test_account_changes_by_services_admin_and_commands_are_not_faults() -> None
     account_reopen(user=made, acting_user=root)
     client = as_(root)
     values = {"username": "ada", "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00", "is_active": "on"}
-    page = client.post(
-        reverse("admin:auth_user_change", args=[made.pk]), values | {"is_staff": "on", "is_superuser": "on"}
-    )
+    values |= {"is_staff": "on", "is_superuser": "on"}
+    page = client.post(reverse("admin:auth_user_change", args=[made.pk]), values)
     assert page.status_code == 302
     kinds = AccountChange.objects.filter(user=made.pk).exclude(kind="changed").values_list("kind", "changed_by")
     assert [*kinds][-2:] == [("admin", root.pk), ("superuser", root.pk)]

@@ -119,9 +119,8 @@ def test_a_missing_letter_is_reported_with_its_group() -> None:
     length, first = code_faults("".join(short), 7)
     assert length.endswith("You typed 34 characters.") and first.startswith("Group 4 ")
     assert code_faults(" ".join(GROUPS[:6]), 7)[0].endswith("You typed 30 characters.")
-    assert code_faults("U" + CODE[1:], 7) == [
-        f"Group 1 (U{CODE[1:5]}) contains a character that is never used in codes."
-    ]
+    (fault,) = code_faults("U" + CODE[1:], 7)
+    assert fault == f"Group 1 (U{CODE[1:5]}) contains a character that is never used in codes."
 
 
 def test_a_check_letter_follows_from_the_others_by_polynomials_over_two() -> None:

@@ -58,9 +58,7 @@ def test_a_letter_has_all_that_one_of_an_institution_has(study: Study, issued: I
     assert document["code"] == issued.spelled.split() and document["link"] == issued.link
     assert document["date"] and document["reference"].endswith("P-1") and document["qr"].startswith("<svg")
     again = letter_context(study, LetterWritten(issued, "en", "renewal"), letterhead_of(study), date(2031, 5, 4))
-    assert again["paragraphs"][0].startswith("In this study, consent is valid only for a limited time."), (
-        "the reason for the letter"
-    )
+    assert again["paragraphs"][0].startswith("In this study, consent is valid only for a limited time."), "the reason"
     assert again["paragraphs"][-1] == "Please answer by 4 May 2031. You can still answer after that day."
 
 

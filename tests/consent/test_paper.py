@@ -119,9 +119,7 @@ def test_paper_does_not_replace_newer_decisions(study: Study, give: Decide) -> N
     [((2, 3, 4), 1), ((0.5, 1, 1.5), 0.5), (None, 1)],
     ids=["a larger ε since the signature does not count", "a smaller one does", "nothing has changed"],
 )
-def test_paper_decisions_are_recorded_with_the_odds_printed_on_them(
-    study: Study, clock: Clock, after, promised: float
-) -> None:
+def test_paper_decisions_are_recorded_with_the_odds_printed_on_them(study, clock, after, promised: float) -> None:
     if after:
         factories.policy_approve(study, *after)  # on the 11th, after the signature
     record(study, row(level="HIGH", day=5))

@@ -106,10 +106,8 @@ def test_the_renewal_of_a_form_decides_which_consents_count(study, holder, give,
     assert (status.renewal, status.counts) == (None if is_new is None else form, is_new is not False)
     latest = factories.form_publish(study, {"en": "More, better said."}, renewal="not_asked")
     assert (len(selectors.consent_snapshot(study)) == 1) == takes_part, "a later optional form does not restore consent"
-    assert (holder_status(holder).renewal, holder_status(holder).counts) == (
-        None if is_new is None else latest,
-        takes_part,
-    )
+    status = holder_status(holder)
+    assert (status.renewal, status.counts) == (None if is_new is None else latest, takes_part)
     give(holder, "LOW")
     assert len(selectors.consent_snapshot(study)) == 1
     assert holder_status(holder).renewal is None

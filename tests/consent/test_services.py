@@ -68,10 +68,8 @@ def test_consent_is_given_only_to_what_is_in_force_in_the_study(study: Study, ho
     ]
     factories.form_publish(study, {"en": "More is asked now."})
     attempts[0] = (holder, selectors.consent_form_in_force(study), shown, "read it again")
-    for person, form, policy, says in [
-        *attempts,
-        (holder, earlier, None, "The consent form has changed since you opened"),
-    ]:
+    attempts.append((holder, earlier, None, "The consent form has changed since you opened"))
+    for person, form, policy, says in attempts:
         with pytest.raises(ValidationError, match=says):
             services.consent_give(holder=person, level="HIGH", form=form, policy=policy, acting_user=None)
     assert not ConsentEvent.objects.exists()
@@ -99,11 +97,8 @@ def test_values_rise_from_high_to_low_protection_up_to_the_cap(study: Study, han
     nan, inf = math.nan, math.inf
     unordered = [(2, 1, 3), (1, 3, 2), (1, 1, 2), (1, 2, 2), (0, 1, 2), (-1, 1, 2), (nan, 1, 2), (1, 2, nan)]
     above = "above this installation's limit of 4"
-    for values, says in [
-        *((each, "The values must increase from high to low") for each in unordered),
-        ((1, 2, 4.001), above),
-        ((1, 2, inf), above),
-    ]:
+    wrong = [(each, "The values must increase from high to low") for each in unordered]
+    for values, says in [*wrong, ((1, 2, 4.001), above), ((1, 2, inf), above)]:
         with pytest.raises(ValidationError, match=says):
             factories.policy_approve(study, *values)
     with pytest.raises(ValidationError, match="reason"):

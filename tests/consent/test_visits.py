@@ -122,9 +122,8 @@ def test_ticked_answers_expire(postponed: Client, study: Study, codes: list[str]
     clock.days_pass(31 if end == "a month" else 1)
     if end == "forgotten":
         again(postponed, codes[0])
-        assert ("You will find it on any device where you") not in postponed.post(
-            url("later", study), {"forget": "1"}, follow=True
-        ).text
+        page = postponed.post(url("later", study), {"forget": "1"}, follow=True)
+        assert "You will find it on any device where you" not in page.text
     elif end == "decided elsewhere":
         factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
     elif end == "a guardian":

@@ -57,11 +57,8 @@ from training.services.erasures import records_erase
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("storages_apart")]
 
-if (
-    connection.vendor == "postgresql"
-    and not shutil.which("pg_dump")
-    and os.environ.get("IPATE_REQUIRE_SERVICES") != "1"
-):
+required = os.environ.get("IPATE_REQUIRE_SERVICES") == "1"
+if connection.vendor == "postgresql" and not shutil.which("pg_dump") and not required:
     pytestmark.append(pytest.mark.skip("PostgreSQL's client programs are not installed"))
 
 
@@ -114,10 +111,8 @@ def restore(file: Path, *options: str) -> str:
 
 def site() -> dict[str, str]:
     """Return the environment of another process of this installation."""
-    places = {
-        f"IPATE_{alias.upper()}_STORAGE_OPTIONS": json.dumps({"location": storages[alias].path("")})
-        for alias in (*STORAGES, "keys")
-    }
+    folders = {alias: json.dumps({"location": storages[alias].path("")}) for alias in (*STORAGES, "keys")}
+    places = {f"IPATE_{alias.upper()}_STORAGE_OPTIONS": folder for alias, folder in folders.items()}
     return places | {"IPATE_JOURNAL_DIR": str(settings.JOURNAL_DIR)}
 
 
@@ -552,9 +547,8 @@ def older(made: Path, **ago: float) -> Path:
 
 def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(tmp_path, monkeypatch) -> None:
     forgotten: list[float] = []  # ages in days after which decisions are removed from the journal
-    monkeypatch.setattr(
-        "ipate_web.backups.installation.acts_forget", lambda _, age: forgotten.append(age / timedelta(days=1))
-    )
+    forget = "ipate_web.backups.installation.acts_forget"
+    monkeypatch.setattr(forget, lambda _, age: forgotten.append(age / timedelta(days=1)))
     study, folder = study_with_table(), tmp_path / "backups"
     made = backup(folder)
     assert timezone.now() - BackupRecord.objects.get().made_at < timedelta(minutes=1)

@@ -61,12 +61,8 @@ def test_ready(client: Client, settings: Any) -> None:
 @pytest.mark.django_db
 def test_a_database_that_does_not_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "cursor", refuse)
-    not_ready(
-        client,
-        database="unreachable",
-        worker="not heard from",
-        **dict.fromkeys(("verification", "backup", "beat", "certificate"), "unknown"),
-    )
+    unknown = dict.fromkeys(("verification", "backup", "beat", "certificate"), "unknown")
+    not_ready(client, database="unreachable", worker="not heard from", **unknown)
 
 
 @pytest.mark.usefixtures("_a_worker_was_heard")
@@ -80,10 +76,8 @@ def test_a_broker_that_does_not_answer(client: Client, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("alias", ["private", "models"])
 def test_a_storage_that_takes_no_files(client: Client, settings: Any, tmp_path: Path, alias: str) -> None:
     (tmp_path / "secret").write_text("a file where a folder should be")
-    plain = {
-        "BACKEND": "django.core.files.storage.FileSystemStorage",
-        "OPTIONS": {"location": str(tmp_path / "secret")},
-    }
+    folder = {"location": str(tmp_path / "secret")}
+    plain = {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": folder}
     settings.STORAGES = settings.STORAGES | {alias: plain}
     not_ready(client, storage="not writable")
 

@@ -111,9 +111,7 @@ def _admin(study: Study, name: str, folder: Path) -> None:
 
 
 #: Inputs in which an unknown pseudonym creates a person.
-REGISTER: list[Callable[[Study, str, Path], None]] = [
-    *(_csv, _excel, _parquet, _npz, _rows, _list, _table, _names, _admin)
-]
+REGISTER = (_csv, _excel, _parquet, _npz, _rows, _list, _table, _names, _admin)
 
 
 def _paper(study: Study, name: str, user: Any) -> None:
@@ -182,9 +180,8 @@ def test_numbers_name_people_as_long_as_no_digit_can_be_lost(tmp_path: Path) -> 
 
 
 def test_people_who_were_registered_under_another_spelling_are_found(study: Study) -> None:
-    old = {
-        name: DataHolder.objects.create(study=study, pseudonym=name) for name in ("Mu\u0308ller", "101.0", "P\u200b")
-    }
+    names = ("Mu\u0308ller", "101.0", "P\u200b")
+    old = {name: DataHolder.objects.create(study=study, pseudonym=name) for name in names}
     twice = [DataHolder.objects.create(study=study, pseudonym=name) for name in ("Jose\u0301", "Jos\xe9")]
     assert holder_named(study, "P\u200b") == old["P\u200b"], "nobody else can have this name"
     with pytest.raises(ValidationError, match=r"U\+0000"):

@@ -103,9 +103,8 @@ def finish(run: Run, note: Callable[[Run], object] = lambda run: None, *, times:
 def released(run: Run) -> list[Any]:
     """Return everything that a run has released and published."""
     files = [arrays_load(name) for name in run.batches.values_list("released", flat=True) if name]
-    published = [
-        list(each.objects.filter(run=run.pk).values_list("digest", flat=True)) for each in (StudentModel, RunResult)
-    ]
+    digests = [each.objects.filter(run=run.pk).values_list("digest", flat=True) for each in (StudentModel, RunResult)]
+    published = list(map(list, digests))
     return [
         list(run.queries.order_by("row").values_list("row", "label", "counts")),
         [{name: array.tolist() for name, array in file.items()} for file in files],

@@ -1,6 +1,6 @@
 """Small studies and runs, with some of the digits that scikit-learn ships or a table that any learner can read."""
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from unittest.mock import patch
 
@@ -50,10 +50,8 @@ def datasets_import(study: Study) -> dict[str, Dataset]:
     """Import private, public and test digits into ``study``, and return the datasets by kind."""
     splits = digits()
     rows = {"private": splits.private, "public": splits.public, "test": splits.test}
-    return {
-        kind: dataset_import(study=study, name=kind, kind=kind, rows=part, schema=splits.schema)
-        for kind, part in rows.items()
-    }
+    importing = partial(dataset_import, study=study, schema=splits.schema)
+    return {kind: importing(name=kind, kind=kind, rows=part) for kind, part in rows.items()}
 
 
 def consents_give(study: Study, levels: str = "HHHAAAALLL") -> None:
@@ -153,12 +151,8 @@ def rehearsal_with_table(slug: str = "rehearsal", *, holders: int = 30, points: 
 
 
 #: For run_draft and similar functions: a run on ``TABLE`` whose costs are easy to work out.
-TABLE_RUN: dict[str, Any] = {
-    "learner_parameters": {},
-    "aggregator": {"name": "gnmax", "sigma": 10.0},
-    "teachers": 6,
-    "batch_size": 4,
-}
+TABLE_RUN: dict[str, Any] = {"learner_parameters": {}, "aggregator": {"name": "gnmax", "sigma": 10.0}}
+TABLE_RUN |= {"teachers": 6, "batch_size": 4}
 
 
 def run_draft(study: Study, *, proposer: User | None = None, **fields: Any) -> Run:

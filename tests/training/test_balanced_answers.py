@@ -49,11 +49,8 @@ def rare_rows(number: int, seed: int, spread: float, owners: list[str] | None = 
 def study_with_rare_classes(spread: float) -> Study:
     study = study_open("rare", delta=1e-4)
     owners = [f"p-{place:03}" for place in range(300)]
-    parts = {
-        "private": rare_rows(300, 0, spread, owners),
-        "public": rare_rows(150, 1, spread),
-        "test": rare_rows(400, 2, spread),
-    }
+    parts = {"private": rare_rows(300, 0, spread, owners), "public": rare_rows(150, 1, spread)}
+    parts["test"] = rare_rows(400, 2, spread)
     for kind, rows in parts.items():
         shown = Rows(rows.x, None) if kind == "public" else rows
         dataset_import(study=study, name=kind, kind=kind, rows=shown, schema=TABLE)

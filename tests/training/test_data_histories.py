@@ -47,11 +47,7 @@ OF_TABLES = [ASKING_RUN, STEPS_RUN, SAMPLED_RUN, COUNTED_STEPS_RUN, COUNTS_RUN, 
 OF_IMAGES = [each | {"student_learner": "logistic_regression"} for each in (ASKING_RUN, STEPS_RUN, SAMPLED_RUN)]
 OF_TARGETS = [TARGET_RUN | {"choices": {"steps": 4, "sigma": 10.0}, "batch_size": 2}]
 OF_TARGETS.append(COUNTS_RUN | {"choices": {"column": "length"}})
-SEEDS = [
-    pytest.param("table", 5, marks=pytest.mark.exhaustive),
-    pytest.param("images", 3, marks=pytest.mark.exhaustive),
-    ("numbers", 2),
-]
+SEEDS = [*(pytest.param(*each, marks=pytest.mark.exhaustive) for each in (("table", 5), ("images", 3))), ("numbers", 2)]
 """Histories by kind of records. Those of tables and numbers include restores that forget completed disposals."""
 WORK = 60
 """Number of steps after which every run has ended."""
@@ -159,12 +155,8 @@ class History:
     def train(self) -> None:
         run = self.one(Run.objects.filter(study=self.study, status=Run.Status.FINISHED).exclude(student_learner=""))
         if run is not None:
-            student_ask(
-                run=run,
-                student_learner=run.student_learner,
-                student_parameters=run.student_parameters,
-                acting_user=self.otto,
-            )
+            same = {"student_learner": run.student_learner, "student_parameters": run.student_parameters}
+            student_ask(run=run, acting_user=self.otto, **same)
 
     def publish(self) -> None:
         version = self.one(StudentModel.objects.filter(run__study=self.study))

@@ -247,10 +247,8 @@ def test_the_interval_holds_the_true_share_as_often_as_it_says(share: float) -> 
     rng, number, sigma, trials = np.random.default_rng(8), 1000, 76.0, 4000
     right = np.rint(number * share + rng.normal(0, sigma, trials)).astype(int)
     wrong = np.rint(number * (1 - share) + rng.normal(0, sigma, trials)).astype(int)
-    found = [
-        understanding_of({"question": "odds", "right": int(r), "wrong": int(w)}, sigma)
-        for r, w in zip(right, wrong, strict=True)
-    ]
+    answered = [{"question": "odds", "right": int(r), "wrong": int(w)} for r, w in zip(right, wrong, strict=True)]
+    found = [understanding_of(each, sigma) for each in answered]
     covered = np.mean([each.low <= 100 * share <= each.high for each in found if each.right is not None])
     # Bounds are rounded outwards, to whole numbers.
     assert 0.94 < covered < 0.985

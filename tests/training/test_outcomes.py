@@ -88,10 +88,8 @@ def lines(kind: str, number: int, seed: int) -> list[str]:
         "labels": lambda a, b: f"{'y' if a > 0.5 else 'n'},{int(b > 0.5)}",
     }
     heads = {"numbers": "weight", "times": "days,state", "labels": "a,b"}
-    rows = [
-        f"p-{place},{a:.4f},{b:.4f},{answers[kind](a, b)}"
-        for place, (a, b) in enumerate(zip(length, width, strict=True))
-    ]
+    values = [(a, b, answers[kind](a, b)) for a, b in zip(length, width, strict=True)]
+    rows = [f"p-{place},{a:.4f},{b:.4f},{answer}" for place, (a, b, answer) in enumerate(values)]
     return [f"who,length,width,{heads[kind]}", *rows]
 
 

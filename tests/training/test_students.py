@@ -242,12 +242,8 @@ def test_another_version_learns_from_the_same_releases_and_costs_nothing(run: Ru
     assert second.card["software"] == f"iPATE {__version__}" and second.seconds >= 0
     public = run.public_dataset
     data = student_data_of(run)
-    expected = students_learn(
-        student_create("boosting", BOOSTED["student_parameters"]),
-        student_training.points_of(public),
-        data.releases,
-        seed=0,
-    )
+    learner = student_create("boosting", BOOSTED["student_parameters"])
+    expected = students_learn(learner, student_training.points_of(public), data.releases, seed=0)
     points = student_training.points_of(run.test_dataset)
     model = published_load("boosting", model_fetch(second.artifact))
     np.testing.assert_array_equal(model.predict_proba(points), expected.predict_proba(points))

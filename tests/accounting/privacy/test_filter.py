@@ -28,24 +28,16 @@ def one_by_one(
     """Compute the filter by definition, in a loop."""
     spent, penalty = past.copy(), conversion_penalty(DELTA, ORDERS, "improved")
     for i in range(len(answered)):
-        over = np.array(
-            [
-                min(spent[g] + check[i, g] + label[i, g] + penalty) > epsilons[g] * (1 - 1e-9)
-                for g in range(len(epsilons))
-            ]
-        )
+        spending = zip(spent, check[i], label[i], epsilons, strict=True)
+        over = np.array([min(have + cost + more + penalty) > most * (1 - 1e-9) for have, cost, more, most in spending])
         if over.any():
             return i, spent, over
         spent = spent + check[i] + (label[i] if answered[i] else 0)
     return len(answered), spent, np.zeros(len(epsilons), dtype=bool)
 
 
-votes = {
-    "seed": st.integers(0, 2**30),
-    "queries": st.integers(0, 40),
-    "groups": st.integers(1, 5),
-    "size": st.floats(1e-4, 0.05),
-}
+votes = {"seed": st.integers(0, 2**30), "queries": st.integers(0, 40), "groups": st.integers(1, 5)}
+votes |= {"size": st.floats(1e-4, 0.05)}
 quick = settings(derandomize=True, deadline=None, max_examples=60)
 
 

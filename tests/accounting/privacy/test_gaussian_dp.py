@@ -97,9 +97,7 @@ def test_shapes_broadcast_and_a_number_gives_a_number() -> None:
     assert pure_dp_mu(np.ones((2, 3))).shape == (2, 3)
     assert all(isinstance(each, float) for each in (gdp_mu(1.0, 1e-5), gdp_delta(1.0, 1.0), guess_odds(1.0)))
     mus = gdp_mu(np.random.default_rng(1).choice([0.1, 1.0, 3.0], 10_000), 1e-5)
-    assert set(mus) == {gdp_mu(each, 1e-5) for each in (0.1, 1.0, 3.0)}, (
-        "converting many promises at once equals converting each"
-    )
+    assert set(mus) == {gdp_mu(each, 1e-5) for each in (0.1, 1.0, 3.0)}, "the same as one at a time"
 
 
 @pytest.mark.parametrize("mu", [0.05, 2.0])

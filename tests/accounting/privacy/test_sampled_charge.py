@@ -264,10 +264,10 @@ def test_a_coarser_grid_keeps_both_masses_and_is_above() -> None:
         epsilons = np.linspace(0, 3, 200)
         assert (coarse.delta(epsilons) >= fine.delta(epsilons) * (1 - 1e-13)).all()
         for weight in (0, -1):
-            both = [
-                float(each.masses @ np.exp(weight * each.spacing * (each.first + np.arange(len(each.masses)))))
-                for each in (fine, coarse)
+            spaced = [
+                (each.masses, each.spacing * (each.first + np.arange(len(each.masses)))) for each in (fine, coarse)
             ]
+            both = [float(masses @ np.exp(weight * losses)) for masses, losses in spaced]
             assert both[1] == pytest.approx(both[0], rel=1e-13)
 
 

@@ -134,10 +134,8 @@ def provider() -> Iterator[str]:
 @pytest.fixture
 def organisation(provider: str, settings) -> str:
     settings.OIDC_SERVER = provider
-    app = {
-        "provider_id": "sso", "name": "Clinic", "client_id": "ipate", "secret": "secret",
-        "settings": {"server_url": provider},
-    }  # fmt: skip
+    app = {"provider_id": "sso", "name": "Clinic", "client_id": "ipate", "secret": "secret"}
+    app["settings"] = {"server_url": provider}
     settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": [app]}}
     return provider
 
@@ -173,7 +171,7 @@ def test_an_account_is_found_by_its_confirmed_address(client: Client, organisati
 )
 def test_an_address_that_one_side_has_not_confirmed_opens_no_account(
     client, organisation, address, confirmed, verified
-) -> None:
+):
     hanna_create(confirmed=confirmed)
     answer = sign_on(client, organisation, address, verified=verified)
     assert "You don't have an account here yet" in answer.text
@@ -219,10 +217,8 @@ def test_a_new_account_gets_its_password_by_mail(administrator: Client, mailbox:
     assert EmailAddress.objects.get().verified
     dora = User.objects.get(username="dora")
     assert not dora.memberships.exists()
-    assert list(AccountChange.objects.values_list("user", "kind", "changed_by")) == [
-        (ada.pk, "appointed", None),
-        (dora.pk, "created", ada.pk),
-    ]
+    recorded = list(AccountChange.objects.values_list("user", "kind", "changed_by"))
+    assert recorded == [(ada.pk, "appointed", None), (dora.pk, "created", ada.pk)]
 
 
 def test_the_link_is_sent_again_to_those_who_never_signed_in(administrator: Client, mailbox: Mailbox) -> None:
@@ -293,9 +289,7 @@ def close(person: User) -> str:
     return reverse("staff_account_close", args=[person.pk])
 
 
-def test_closing_an_account_takes_effect_at_once_and_reopening_restores_no_sessions(
-    administrator, mailbox, ada, olga
-) -> None:
+def test_closing_an_account_takes_effect_at_once_and_reopening_restores_no_sessions(administrator, mailbox, ada, olga):
     EmailAddress.objects.create(user=olga, email="olga@example.org", verified=True)
     hers = Client()
     sign_in(hers, "olga")
@@ -342,7 +336,5 @@ def test_accounts_outside_an_administrators_control_are_not_closed(administrator
     study = factories.study_create("hers")
     services.membership_add(study=study, user=chair, role=Role.CHAIR, acting_user=None)
     services.membership_add(study=study, user=ada, role=Role.OPERATOR, acting_user=None)
-    assert administrator.post(close(chair), {"act": "close"}).status_code == 403, (
-        "she supervises a study that the administrator operates"
-    )
+    assert administrator.post(close(chair), {"act": "close"}).status_code == 403, "she supervises ada's study"
     assert User.objects.filter(is_active=False).count() == 0

@@ -50,11 +50,8 @@ def _rows(count: int) -> Rows:
 
 def _data_and_people(study: Study, roles: Iterable[str]) -> None:
     people = sum(HOLDERS.values()) + UNDECIDED
-    for kind, rows in (
-        ("private", _rows(people).one_holder_per_row("patient")),
-        ("public", _rows(POINTS)),
-        ("test", _rows(20)),
-    ):
+    private, public, test = _rows(people).one_holder_per_row("patient"), _rows(POINTS), _rows(20)
+    for kind, rows in (("private", private), ("public", public), ("test", test)):
         dataset_import(study=study, name=f"{kind} rows", kind=kind, rows=rows, schema=SCHEMA)
     for role in roles:
         membership_add(study=study, user=user_create(role), role=role, acting_user=None)

@@ -19,11 +19,8 @@ MODELS = "/api/v1/models"
 
 def proposal(of: Study, **fields: Any) -> dict[str, Any]:
     datasets = {f"{dataset.kind}_dataset": dataset.pk for dataset in Dataset.objects.filter(study=of)}
-    return {
-        **{"study": of.slug, "title": "Everybody", "method": "neighbours", "student_learner": "nearest_neighbour"},
-        **datasets,
-        **fields,
-    }
+    usual = {"title": "Everybody", "method": "neighbours", "student_learner": "nearest_neighbour"}
+    return {"study": of.slug, **usual, **datasets, **fields}
 
 
 def test_missing_fields_take_the_suggestion_for_the_study(study: Study, client: Client) -> None:

@@ -190,14 +190,7 @@ def test_a_wrong_file_or_field_is_named_and_nothing_is_stored(rehearsal, ada, mo
     document = [(error.get("row"), error.get("column")) for error in answer.json()["errors"]]
     assert document == [(2, "size"), (3, "kind"), (4, "who")]
     assert "/" not in answer.json()["detail"], "the path is the server's"
-    for wrong in (
-        {"schema": "{"},
-        {"schema": ""},
-        {"kind": "secret"},
-        {"name": ""},
-        {"file": "no file"},
-        {"weight": 3},
-    ):
+    for wrong in ({"schema": "{"}, {"schema": ""}, {"kind": "secret"}, {"name": ""}, {"file": "none"}, {"weight": 3}):
         answer = ada.post(DATASETS, {**good, "file": rows(10), **wrong})
         assert answer.status_code == 400 and wrong.keys() <= errors(answer).keys(), wrong
     del good["schema"]

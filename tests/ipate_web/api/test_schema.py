@@ -318,9 +318,8 @@ def token(study: Study) -> str:
 def test_a_generated_python_client_proposes_every_method(live_server, proposals, document, token) -> None:
     folder, program = document.parent, shutil.which("openapi-python-client", path=PATH)
     assert program is not None
-    made = run_program(
-        program, "generate", "--path", str(document), "--meta", "none", "--output-path", "client", folder=folder
-    )
+    generate = ("generate", "--path", str(document), "--meta", "none", "--output-path", "client")
+    made = run_program(program, *generate, folder=folder)
     assert "Endpoint" not in made, made
     interpreter = str(Path(program).with_name("python"))
     told = json.loads(

@@ -57,11 +57,8 @@ def addresses(study: Study) -> list[str]:
     results = RunResult.objects.filter(run__study=study)
     missing = PAIRS | (set() if results.exists() else {"run-table"})
     missing |= set() if results.filter(dataset__isnull=False).exists() else {"run-rows"}
-    about: dict[tuple[str, ...], list[dict[str, Any]]] = {
-        (): [{}],
-        ("slug",): [{"slug": study.slug}],
-        ("pk",): [{"pk": pk} for pk in runs],
-    }
+    about: dict[tuple[str, ...], list[dict[str, Any]]] = {(): [{}], ("slug",): [{"slug": study.slug}]}
+    about[("pk",)] = [{"pk": pk} for pk in runs]
     for name, pattern in sorted(api_patterns().items()):
         if hasattr(pattern.callback.cls, "get") and name not in missing:
             found += [reverse(f"api:{name}", kwargs=each) for each in about.get(tuple(pattern.pattern.converters), [])]

@@ -53,9 +53,8 @@ def publish(client: Client, texts: dict[str, str], **sent: str):
 
 
 def policy_propose(study: Study) -> EpsilonPolicy:
-    return services.epsilon_policy_propose(
-        study=study, acting_user=factories.user_create("carla"), high=0.5, average=2, low=4, reason="Better so."
-    )
+    values = {"high": 0.5, "average": 2, "low": 4, "reason": "Better so."}
+    return services.epsilon_policy_propose(study=study, acting_user=factories.user_create("carla"), **values)
 
 
 def test_a_draft_begins_with_the_words_in_force_and_is_kept(olga: Client) -> None:

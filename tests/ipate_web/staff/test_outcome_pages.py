@@ -94,9 +94,8 @@ def compared(study: Study, *runs: Run, user: str = "researcher") -> Any:
 def test_runs_side_by_side(study: Study) -> None:
     cheap = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
     first = run_finish(run_start(study, title="First", share=0.5, **cheap))
-    second = run_finish(
-        run_start(study, title="Second", share=0.2, **cheap | {"aggregator": {"name": "gnmax", "sigma": 25.0}})
-    )
+    cheaper = cheap | {"aggregator": {"name": "gnmax", "sigma": 25.0}}
+    second = run_finish(run_start(study, title="Second", share=0.2, **cheaper))
     Run.objects.filter(pk=first.pk).update(
         approved_at=datetime(2026, 3, 1, 12, 0, 59, tzinfo=UTC), ended_at=datetime(2026, 3, 1, 12, 2, 1, tzinfo=UTC)
     )
@@ -154,10 +153,8 @@ def test_labels_as_parquet_and_with_the_public_points(study: Study) -> None:
     assert browse(url("run_labels_file", finished, "xlsx")).status_code == 404
     dataset_remove(dataset=finished.public_points, reason="Not ours.", acting_user=factories.user_create("olga"))
     arrays = arrays_of(url("run_labels_file", finished, "npz"))
-    assert (
-        set(arrays.files) == {"row", "label", "reinforced", "counts", "classes"}
-        and len(arrays["label"]) == finished.labels
-    )
+    assert set(arrays.files) == {"row", "label", "reinforced", "counts", "classes"}
+    assert len(arrays["label"]) == finished.labels
     assert url("run_labels_file", finished, "npz") not in browse(url("run", finished)).text
 
 
@@ -202,11 +199,8 @@ def test_classes_are_shown_next_to_public_numbers_of_the_levels(finished: Run) -
     assert fairness_of(finished, model).is_clear is False  # type: ignore[union-attr]
     for page in (url("run", finished), url("ledger_report", finished)):
         text = browse(page, "auditor").text
-        assert (
-            "The student finds 20" in text
-            and "finds 20." not in text
-            and ("These results do not show whether a class is") in text
-        )
+        assert "The student finds 20" in text and "finds 20." not in text
+        assert "These results do not show whether a class is" in text
         assert "chance: 0.333, best: 1" in text, "the mean share of the three classes"
     assert {"readable", "unreadable"} == model.card["fairness"].keys()
     assert fairness_of(finished, None) is None

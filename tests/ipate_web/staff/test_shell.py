@@ -64,9 +64,8 @@ def test_the_search_speaks_the_readers_language_and_leads_to_models() -> None:
         ("Längen erkennen", url("study", run.study))
     ]
     groups = german.post(SEARCH, {"words": str(run.pk)}).context["groups"]
-    assert [(hit.url, hit.where) for group in groups for hit in group.hits] == [
-        (url(page, run), "Längen erkennen") for page in ("run", "model")
-    ]
+    found = [(hit.url, hit.where) for group in groups for hit in group.hits]
+    assert found == [(url(page, run), "Längen erkennen") for page in ("run", "model")]
     assert "Längen erkennen" in german.get(url("ledger_report", run)).text
 
 
@@ -133,10 +132,7 @@ def reader(language: str, zone: str) -> Client:
 
 def pages(run: Run, client: Client) -> dict[str, str]:
     """Return the text of every page with cached parts, without the tokens of its forms."""
-    addresses = [
-        *(url(name, run.study) for name in ("study", "runs")),
-        *(url(name, run) for name in ("run", "run_live")),
-    ]
+    addresses = [url("study", run.study), url("runs", run.study), url("run", run), url("run_live", run)]
     found = {address: client.get(address) for address in addresses}
     assert all(page.status_code == 200 for page in found.values())
     return {address: TOKEN.sub("", page.text) for address, page in found.items()}

@@ -89,33 +89,21 @@ def test_a_study_begins_with_five_questions_and_errors_are_next_to_their_fields(
         study = Study.objects.get(slug=slug)
         assert answer.headers["Location"] == url("study" if study.rehearsal else "people_new", study)
         assert (study.delta, study.rehearsal) == (1e-5, "rehearsal" in sent)
-    assert [(m.user.username, m.role) for m in Study.objects.get(slug="sleep-rest").memberships.all()] == [
-        ("root", "operator")
-    ]
+    (member,) = Study.objects.get(slug="sleep-rest").memberships.all()
+    assert (member.user.username, member.role) == ("root", "operator")
 
 
 def test_an_administrator_appoints_the_people_of_a_study_and_leaves_it(root: Client) -> None:
     page = root.post(reverse("staff:study_new"), BASICS).url
     study = Study.objects.get()
     assert page == url("people_new", study)
+    name = {"first_name": "N.", "last_name": "Ew"}
     people = [
-        {"role": "operator", "username": "olga", "first_name": "Olga", "last_name": "Doe", "email": "olga@example.org"},
-        {
-            "role": "data_steward",
-            "username": "sven",
-            "first_name": "Sven",
-            "last_name": "Doe",
-            "email": "s@example.org",
-        },
+        {"role": "operator", "username": "olga", "email": "olga@example.org", **name},
+        {"role": "data_steward", "username": "sven", "email": "s@example.org", **name},
         {"role": "researcher", "username": "rita"},
         {"role": "chair", "username": "clara"},
-        {
-            "role": "ethics_committee",
-            "username": "carla",
-            "first_name": "C",
-            "last_name": "D",
-            "email": "c@example.org",
-        },
+        {"role": "ethics_committee", "username": "carla", "email": "c@example.org", **name},
     ]
     for row, form in zip(people, root.get(page).context["rows"], strict=False):
         row["role"] = form.initial["role"]
@@ -125,11 +113,8 @@ def test_an_administrator_appoints_the_people_of_a_study_and_leaves_it(root: Cli
         return empty | {f"people-{n}-{name}": text for n, row in enumerate(people) for name, text in row.items()}
 
     refused = root.post(page, sent())
-    assert (
-        refused.status_code == 422
-        and "There is no account with this name" in refused.text
-        and not study.memberships.filter(role="researcher")
-    )
+    assert refused.status_code == 422 and "There is no account with this name" in refused.text
+    assert not study.memberships.filter(role="researcher")
     for name in ("clara", "rita"):
         factories.user_create(name)
     assert root.post(page, sent()).url == url("members", study)
@@ -148,15 +133,9 @@ def test_settings_come_in_parts_and_begin_with_what_is_missing(root: Client) -> 
     assert ["contact_hours", "contact_hours_de"] in rows and ["controller_address"] in rows
     assert root.get(url("study_edit", study, "nothing")).status_code == 404
     sent = {"controller_address": "Road 1", "supervisory_authority": "Authority", "without_officer": "on"}
-    sent |= {
-        "data_categories": "Nights.",
-        "data_source": "Watches.",
-        "retention": "A year.",
-        "without_recipients": "on",
-    }
-    assert root.post(url("study_edit", study, "missing"), sent | {"retention_de": "Ein Jahr."}).url == url(
-        "study", study
-    )
+    sent |= {"data_categories": "Nights.", "data_source": "Watches.", "retention": "A year."}
+    sent |= {"without_recipients": "on", "retention_de": "Ein Jahr."}
+    assert root.post(url("study_edit", study, "missing"), sent).url == url("study", study)
     assert root.get(url("study_edit", study)).context["part"].name == "about", "nothing is missing"
     wrong = root.post(url("study_edit", study, "privacy"), {"delta": "0.5"})
     assert wrong.status_code == 422 and "less than or equal" in str(wrong.context["form"].errors["delta"])

@@ -12,9 +12,8 @@ from common.templatetags.components import component_render
 from ipate_web.run_words import percent, translated, trimmed
 from ipate_web.staff.charts import Chart, Series
 
-CHART = Chart(
-    [1.02, 2.0], [Series("High", [0.5, None], limit=1.0), Series("Low", [float("inf"), 123456.0])], x_label="order"
-)
+SERIES = [Series("High", [0.5, None], limit=1.0), Series("Low", [float("inf"), 123456.0])]
+CHART = Chart([1.02, 2.0], SERIES, x_label="order")
 
 
 def test_numbers_are_rounded_and_lose_the_zeros_that_say_nothing() -> None:

@@ -88,14 +88,8 @@ class Installations:
     def draft(self, *, mode: str = "together", **fields: Any) -> Run:
         """Return a joint run that nobody has approved yet."""
         public = self.dataset(self.hub_study, "public") if fields.pop("asks", True) else None
-        return joint_run_propose(
-            alliance=self.hub,
-            acting_user=user_create("otto"),
-            mode=mode,
-            title="Joint",
-            public_dataset=public,
-            **fields,
-        )
+        fields |= {"mode": mode, "title": "Joint", "public_dataset": public}
+        return joint_run_propose(alliance=self.hub, acting_user=user_create("otto"), **fields)
 
     def propose(self, *, share: float = 0.5, **fields: Any) -> Run:
         """Return a joint run that the hub has approved."""
@@ -105,12 +99,8 @@ class Installations:
         """Return the run at a site, accepted by one operator and approved by another."""
         site = self.sites[place]
         exchange(site)
-        taken = joint_run_take(
-            alliance=site,
-            number=run.pk.hex,
-            private_dataset=self.dataset(site.study, "private"),
-            acting_user=user_create("otto"),
-        )
+        private, otto = self.dataset(site.study, "private"), user_create("otto")
+        taken = joint_run_take(alliance=site, number=run.pk.hex, private_dataset=private, acting_user=otto)
         return run_approve(run=taken, acting_user=olga(), share=share)
 
     def start(self, **fields: Any) -> list[Run]:

@@ -81,9 +81,8 @@ class Renewed:
         """Let the hub request another key and the site register it; return the key's fingerprint."""
         code = renewals.renewal_propose(alliance=self.hub, site="Clinic A", acting_user=user_create("otto"))
         self.as_first()
-        fingerprint = renewals.identity_renew(
-            alliance=self.first, invitation=invitation_write(self.hub, code, ADDRESS), acting_user=olga()
-        )
+        invitation = invitation_write(self.hub, code, ADDRESS)
+        fingerprint = renewals.identity_renew(alliance=self.first, invitation=invitation, acting_user=olga())
         self.as_others()
         return fingerprint
 

@@ -323,9 +323,8 @@ def test_a_hub_hears_of_a_site_that_left_however_late_and_waits_for_it_no_more(m
     alliances_contact()
     assert not there.hub.sites.get(name="Clinic B").takes_part
     run = advance(run)
-    assert run.status == Run.Status.FAILED and "Clinic B has ended the run: the site has left the alliance" in str(
-        run.message
-    )
+    assert run.status == Run.Status.FAILED
+    assert "Clinic B has ended the run: the site has left the alliance" in str(run.message)
     heard = Alliance.objects.get(pk=there.sites[1].pk).last_contact
     alliances_contact()
     assert Alliance.objects.get(pk=there.sites[1].pk).last_contact == heard, "the hub learned of it"
