@@ -85,6 +85,12 @@ def policy_in_force(study: Study, at: datetime | None = None) -> EpsilonPolicy |
     return policies_in_force(study, at).last()
 
 
+def is_asking(study: Study) -> bool:
+    """Return whether people can decide: the study is open, and a form and a policy are in force. Public."""
+    forms = ConsentForm.objects.filter(study=study)
+    return not study.is_closed and policies_in_force(study).filter(Exists(forms)).exists()
+
+
 def consent_current(holder: DataHolder) -> ConsentEvent | None:
     """Return the holder's last consent event, which is the one in force, or None if there is none."""
     return ConsentEvent.objects.filter(holder=holder).order_by("-sequence").first()

@@ -51,6 +51,16 @@ class Watch:
         return not (self.locked or self.fault or self.overdue)
 
     @property
+    def warnings(self) -> list[str]:
+        """One sentence for each problem."""
+        problems = (
+            (self.locked, _("This study is locked.")),
+            (self.fault, _("The verification found a fault.")),
+            (self.overdue, _("The verification is overdue.")),
+        )
+        return [str(text) for is_so, text in problems if is_so]
+
+    @property
     def verdict(self) -> str:
         """The state in one to three words."""
         if self.locked:
@@ -127,6 +137,13 @@ def budgets_low(study: Study, budgets: Iterable[GroupBudget]) -> list[GroupBudge
     """Return groups of a study with less budget left than its threshold; empty if it has no threshold."""
     threshold = study.budget_warning
     return [] if threshold is None else [budget for budget in budgets if budget.share_left < threshold]
+
+
+def budget_is_low(study: Study) -> bool:
+    """Return whether :func:`budgets_watch`, which runs every five minutes, last found a group with little budget."""
+    if study.budget_warning is None or study.is_closed:
+        return False
+    return Pulse.objects.filter(name=f"budget {study.pk}").exclude(note="").exists()
 
 
 def budgets_watch() -> None:

@@ -222,6 +222,7 @@ def navigation(context: Context) -> dict[str, Any]:
         "links": links,
         "can_search": bool(can),
         "study": context.get("study"),
+        "state": context.get("state_of_study"),
         "searched": context.get("words", ""),
         "by_invitation": by_invitation,
         **{key: context.get(key) for key in ("user", "request")},

@@ -16,18 +16,20 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.text import slugify
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import pgettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
 from common.requests import faults_in as faults_in
+from common.templatetags.components import capfirst
 from consent.models import Study
 from consent.permissions import SEES_PEOPLE, study_permissions
+from consent.selectors import is_asking
 from consent.templatetags.elements import has_documents
 from training.models import Run
-from training.watch import watch_of
+from training.watch import Watch, budget_is_low, watch_of
 
 PAGE_SIZE = 50
 
@@ -112,6 +114,35 @@ def groups_of(study: Study, can: Collection[str], path: str) -> list[Group]:
     return [Group(name, [Section(url, text, url == here) for url, text in pages]) for name, pages in shown if pages]
 
 
+@dataclass(frozen=True)
+class StudyState:
+    """State of a study for the header: a word or two, the kind of their badge, and warnings, each with a URL."""
+
+    words: str
+    kind: str
+    warnings: list[tuple[str, str]]
+
+
+def study_state(study: Study, watch: Watch | None) -> StudyState:
+    """Return a study's state, with warnings if the reader may see its ``watch``. Takes at most two queries."""
+    warnings = []
+    if watch is not None:
+        check = reverse("staff:ledger_check", args=[study.slug])
+        warnings = [(text, check) for text in watch.warnings]
+        if budget_is_low(study):
+            overview = reverse("staff:study", args=[study.slug])
+            warnings.append((capfirst(gettext("a privacy group has little of its budget left")), f"{overview}#budgets"))
+    if study.is_closed:
+        return StudyState(gettext("closed"), "", warnings)
+    if study.rehearsal:
+        return StudyState(gettext("rehearsal"), "", warnings)
+    if watch is not None and watch.locked:
+        return StudyState(gettext("locked"), "bad", warnings)
+    if is_asking(study):
+        return StudyState(gettext("asking people"), "live", warnings)
+    return StudyState(gettext("in preparation"), "", warnings)
+
+
 def study_page(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
     """Decorator for views of one study that require ``permission``; ``request.can`` has the user's other permissions.
 
@@ -178,6 +209,7 @@ def render_page(
     shared["page_words"] = HELP_WORDS.get(page, "")
     if "consent.view_dashboard" in can:
         shared["watch"] = watch_of(study, sees_all=SEES_PEOPLE in can)
+    shared["state_of_study"] = study_state(study, shared.get("watch"))
     form = context.get("form")
     status = status or (422 if form is not None and form.errors else 200)
     return render(request, template, {**shared, **context}, status=status)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,15 +12,18 @@ from django.test import Client, override_settings
 from django.urls import reverse
 from django.utils import timezone
 
+from common.models import Pulse
 from consent.models import DataHolder, Study
 from ipate_web.accounts.models import SavedList
+from ipate_web.staff.pages import study_state
 from ipate_web.staff.saved import MOST
-from tests.factories import user_create
+from tests.factories import study_create, user_create
 from tests.pages import as_, study_with_finished_run, study_with_roles, text, url
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, run_approve, run_draft, run_teach, study_with_table
-from training.models import Run
+from training.models import Run, Verification
 from training.services.students import student_withdraw
+from training.watch import watch_of
 
 pytestmark = pytest.mark.django_db
 
@@ -96,6 +100,36 @@ def test_a_reader_saves_a_choice_of_a_list_and_deletes_it(study: Study) -> None:
     assert SavedList.objects.count() == MOST
     client.post(address, {"page": "runs", "name": "Drafts"})
     assert not SavedList.objects.filter(name="Drafts").exists()
+
+
+def test_the_header_shows_the_state_of_the_study_and_its_warnings(study: Study, django_assert_max_num_queries) -> None:
+    def header(person: str) -> str:
+        return text(as_(person).get(url("runs", study)).text.partition("<header")[2].partition("</header")[0])
+
+    def state() -> str:
+        with django_assert_max_num_queries(2):
+            return study_state(study, watch).words
+
+    assert "Asking people" in header("researcher") and "warning" not in header("operator")
+    Verification.objects.create(study=study, verified_at=timezone.now(), faults=1, fault_for_deciders=True)
+    Study.objects.filter(pk=study.pk).update(budget_warning=0.1)
+    Pulse.objects.create(name=f"budget {study.pk}", at=timezone.now(), note="HIGH1")
+    shown = header("operator")
+    assert (
+        "2 warnings" in shown and "The verification found a fault." in shown and "A privacy group has little" in shown
+    )
+    page = as_("operator").get(url("runs", study)).text
+    assert f'href="{url("ledger_check", study)}"' in page and f'href="{url("study", study)}#budgets"' in page
+    assert "warning" not in header("researcher"), "only people who see the dashboard"
+    study.refresh_from_db()
+    watch = watch_of(study)
+    assert state() == "asking people"
+    study.closed_at = timezone.now()
+    assert state() == "closed"
+    study, watch = study_create("later"), replace(watch, locked=True)
+    assert state() == "locked"
+    watch = None
+    assert state() == "in preparation"
 
 
 #: Language and time zone; the two zones in the Pacific are never on the same day.
