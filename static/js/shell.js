@@ -38,6 +38,10 @@ document.addEventListener("keydown", (event) => {
   } else if (part && !part.hidden && key === "Escape") {
     part.hidden = true;
     field.focus();
+  } else if (key === "Escape" && target.closest(".list-more[open]")) {
+    const panel = target.closest(".list-more");
+    panel.open = false;
+    panel.querySelector("summary").focus();
   } else if (event.ctrlKey || event.metaKey || event.altKey || isTyping || !areOn()) {
     return;
   } else if (key === "/" && field) {
@@ -46,6 +50,15 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   event.preventDefault();
+});
+
+// Whatever lies over the page closes when the focus leaves it, because it could cover what has the focus next.
+document.addEventListener("focusin", ({ target }) => {
+  for (const each of document.querySelectorAll(".list-more[open], :popover-open")) {
+    if (each.contains(target) || target.getAttribute("popovertarget") === each.id) continue;
+    if (each.popover) each.hidePopover(); else each.open = false;
+  }
+  if (part && !target.closest(".site-search")) part.hidden = true;
 });
 
 if (field) {
