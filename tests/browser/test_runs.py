@@ -95,8 +95,10 @@ def look_at_lists(site: Site, study: Study) -> None:
 def test_runs_and_lists_begin_with_their_main_number(visit: Any) -> None:
     study = study_with_finished_run()
     site = visit(person="olga")
-    look_at_run(site, study.runs.get())
-    look_at_lists(site, study)
+    for language in ("de", "en"):
+        site.speak(language)
+        look_at_run(site, study.runs.get())
+        look_at_lists(site, study)
     site.page.keyboard.press("Control+K")
     site.page.keyboard.type("run")
     found = site.page.get_by_role("region", name="Found").get_by_role("link")
@@ -114,9 +116,11 @@ def test_runs_and_lists_begin_with_their_main_number(visit: Any) -> None:
 def test_no_tab_of_any_run_is_long(visit: Any) -> None:
     study = study_with_everything()
     site = visit(person="olga")
-    for run in study.runs.exclude(status=Run.Status.DRAFT):
-        look_at_run(site, run)
-    look_at_lists(site, study)
+    for language in ("de", "en"):
+        site.speak(language)
+        for run in study.runs.exclude(status=Run.Status.DRAFT):
+            look_at_run(site, run)
+        look_at_lists(site, study)
 
 
 def test_styles_and_scripts_are_small() -> None:
