@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from django import forms
@@ -24,14 +25,16 @@ from rest_framework import serializers
 
 from common.spreadsheets import csv_pieces
 from common.templatetags.components import component_render
+from common.templatetags.moments import moment
 from consent.models import Study
+from consent.models.recorded import actor_name
 from ipate_web.accounts.models import SavedList
 
 Text = str | Promise
 SIZES = (20, 50, 100, 200)
 """Allowed numbers of rows on a page of a list."""
-#: Fields of the form that do not filter rows.
-_LAYOUT = {"sort", "columns", "size"}
+#: Fields of the form that do not filter rows. ``record`` names one of the lists of a page.
+_LAYOUT = {"sort", "columns", "size", "record"}
 
 
 class DayInput(forms.DateInput):
@@ -72,7 +75,7 @@ class FilterForm(forms.Form):
     @property
     def others(self) -> list[BoundField]:
         """All other fields."""
-        return [each for each in self if each.name != "search"]
+        return [each for each in self.visible_fields() if each.name != "search"]
 
     @property
     def narrowed_by(self) -> list[tuple[str, str]]:
@@ -92,6 +95,14 @@ class Reader:
 
     study: Study
     can: Collection[str] = ()
+
+
+class SiteReader(Reader):
+    """Reader of a list that belongs to no study: the user."""
+
+    def __init__(self, user: Any) -> None:
+        super().__init__(study=None)  # type: ignore[arg-type]
+        object.__setattr__(self, "user", user)
 
 
 @dataclass(frozen=True)
@@ -234,6 +245,36 @@ def newest_or_oldest(name: str, field: str) -> dict[str, tuple[Text, Any]]:
     }
 
 
+def time_column(name: str, title: Text, field: str, **about: Any) -> Column:
+    """Return the column with the date and time of a field, which can be sorted."""
+    orders = newest_or_oldest(name, field)
+    return Column(name, title, lambda row, _reader: moment(getattr(row, field)), orders=orders, **about)
+
+
+def actor_column(name: str, title: Text, field: str, nobody: Text = "–", **about: Any) -> Column:
+    """Return the column with the user who acted, even if the account has been deleted."""
+    return Column(name, title, lambda row, _reader: actor_name(row, field) or nobody, **about)
+
+
+def user_filter(name: str, field: str, label: Text, help: str = "") -> Filter:
+    """Return the filter by the user of a field, which offers the users of all rows."""
+    path = f"{field}__username"
+
+    def users(rows: QuerySet, _reader: Reader) -> list[tuple[str, str]]:
+        names = rows.order_by(path).values_list(path, flat=True).distinct()
+        return [(name, name) for name in names if name]
+
+    return Filter(name, path, label, help, options=users, longest=150)
+
+
+def day_filters(field: str) -> tuple[Filter, Filter]:
+    """Return filters by the first and the last day of a time field."""
+    return (
+        Filter("since", f"{field}__date__gte", _("From"), kind="day"),
+        Filter("until", f"{field}__date__lte", _("Until"), kind="day"),
+    )
+
+
 def action_link(address: str, text: str, of: object) -> SafeString:
     """Return a cell with a link to the actions for a row; screen readers get the row's name."""
     return format_html('<a href="{}">{}<span class="visually-hidden">: {}</span></a>', address, text, of)
@@ -251,6 +292,7 @@ class Listing:
         fields: Fields that are loaded for any choice of columns.
         prefetched: Relations that are loaded by separate queries.
         size: Initial number of rows per page.
+        prepare: Function from some rows to the objects that cells get, which may look up several rows at once.
     """
 
     columns: tuple[Column, ...]
@@ -260,6 +302,7 @@ class Listing:
     fields: tuple[str, ...] = ()
     prefetched: tuple[str, ...] = ()
     size: int = 50
+    prepare: Callable[[list[Any]], Iterable[Any]] = lambda rows: rows
 
     @cached_property
     def orders(self) -> dict[str, tuple[Text, Any]]:
@@ -291,7 +334,7 @@ class Listing:
         related = {name.rpartition("__")[0] for name in fields} - {""}
         rows = rows.select_related(*sorted(related)) if related else rows
         rows = rows.only(*sorted(fields | related)) if fields else rows
-        return Table(columns, rows.prefetch_related(*self.prefetched), reader)
+        return Table(columns, rows.prefetch_related(*self.prefetched), reader, self.prepare)
 
     def form(self, data: QueryDict, rows: QuerySet, reader: Reader) -> FilterForm:
         """Return the form above the list: filters, order, columns, and rows per page."""
@@ -305,6 +348,8 @@ class Listing:
         )
         sizes = [("" if size == self.size else str(size), str(size)) for size in sorted({*SIZES, self.size})]
         fields["size"] = forms.ChoiceField(label=_("Rows per page"), required=False, choices=sizes)
+        if "record" in data:
+            fields["record"] = forms.SlugField(required=False, widget=forms.HiddenInput)
         if self.default and data.get("sort") == self.default:
             data = data.copy()
             data["sort"] = ""
@@ -359,8 +404,14 @@ def listed_query(sent: QueryDict) -> str:
 class Table:
     """Rows of a list in columns."""
 
-    def __init__(self, columns: Sequence[Column], objects: QuerySet, reader: Reader) -> None:
-        self.columns, self.objects, self.reader = columns, objects, reader
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        objects: QuerySet,
+        reader: Reader,
+        prepare: Callable[[list[Any]], Iterable[Any]] = lambda rows: rows,
+    ) -> None:
+        self.columns, self.objects, self.reader, self.prepare = columns, objects, reader, prepare
 
     @property
     def headings(self) -> list[tuple[Column, str, str]]:
@@ -378,7 +429,7 @@ class Table:
                         for column, (start, end) in zip(self.columns, around, strict=True)
                     )
                 )
-                for row in rows
+                for row in self.prepare(list(rows))
             ]
         except ObjectDoesNotExist as error:  # a template would show an empty list
             raise RuntimeError("A cell refers to a missing row.") from error
@@ -392,7 +443,12 @@ class Table:
         """Yield all rows as CSV."""
         columns = {str(column.title): column for column in self.columns if not column.is_silent}
         rows = self.objects.iterator(chunk_size=1000)
-        cells = ({name: column.content(row, self.reader) for name, column in columns.items()} for row in rows)
+        chunks = iter(lambda: self.prepare(list(islice(rows, 1000))), [])
+        cells = (
+            {name: column.content(row, self.reader) for name, column in columns.items()}
+            for chunk in chunks
+            for row in chunk
+        )
         return csv_pieces(list(columns), cells)
 
 
@@ -419,7 +475,7 @@ class ListPage(Table):
         self.chosen = self.form.chosen()
         values = {name: value for name, value in self.chosen.items() if name not in ("columns", "size")}
         table = listing.table(listing.select(rows, **values), reader, self.chosen.get("columns", ()))
-        super().__init__(table.columns, table.objects, reader)
+        super().__init__(table.columns, table.objects, reader, listing.prepare)
         self.sort = values.get("sort", listing.default)
         size = int(self.chosen.get("size", listing.size))
         self.page: Page = Paginator(self.objects, size).get_page(request.GET.get("page"))
@@ -451,8 +507,22 @@ class ListPage(Table):
         return listed_query(self._request.GET)
 
     @property
+    def whole(self) -> str:
+        """URL of the list without choices; empty if there are none."""
+        record = self.chosen.get("record")
+        query = f"record={record}" if record else ""
+        return f"{self._request.path}?{query}" if self.query != query or self.form.narrows else ""
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether the reader can save choices of this list."""
+        return not self.is_private and self.reader.study is not None
+
+    @property
     def saved(self) -> QuerySet[SavedList]:
         """Return the choices that the reader has saved for this list."""
+        if self.reader.study is None:
+            return SavedList.objects.none()
         return SavedList.objects.filter(user=self._request.user.pk, study=self.reader.study, page=self.address)
 
     def file(self, name: str) -> StreamingHttpResponse | None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q
 from django.db.models.functions import Lower
 from django.urls import reverse
 from django.utils.html import format_html
@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from common.templatetags.components import component_render
-from ipate_web.lists import Column, Filter, Listing, Reader, day, newest_or_oldest
+from ipate_web.lists import Column, Filter, Listing, Reader, day, newest_or_oldest, user_filter
 from ipate_web.run_words import badges, majority_words, measure_words, method_words, right_ones
 from training.methods import method_of
 from training.models import Run
@@ -22,11 +22,6 @@ def _words(text: str) -> Q:
     for word in text.split():
         condition &= Q(title__icontains=word) | Q(purpose__icontains=word)
     return condition
-
-
-def _proposers(runs: QuerySet[Run], _reader: Reader) -> list[tuple[str, str]]:
-    names = runs.exclude(created_by=None).order_by("created_by__username")
-    return [(name, name) for name in names.values_list("created_by__username", flat=True).distinct()]
 
 
 def _link(run: Run, reader: Reader) -> SafeString:
@@ -136,13 +131,11 @@ RUNS = Listing(
         Filter("status", "status", gettext_lazy("Status"), choices=Run.Status.choices),
         Filter("method", "method", gettext_lazy("Method"), choices=Run.Method.choices),
         Filter("variant", "variant", choices=Run.Variant.choices),
-        Filter(
+        user_filter(
             "proposer",
-            "created_by__username",
+            "created_by",
             gettext_lazy("Proposed by"),
             "Username; list only runs that this user proposed.",
-            options=_proposers,
-            longest=150,
         ),
         Filter(
             "since",

@@ -131,7 +131,7 @@ TEMPLATES = [
                 "django.templatetags.static",
                 "common.templatetags.components",
                 "consent.templatetags.elements",
-                "ipate_web.staff.templatetags.moments",
+                "common.templatetags.moments",
                 "ipate_web.run_words",
             ],
         },

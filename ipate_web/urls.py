@@ -12,6 +12,7 @@ from ipate_web.accounts.views import health
 from ipate_web.api.base import outside
 from ipate_web.health import healthz, metrics, readyz
 from ipate_web.staff import runs
+from ipate_web.staff.accounts import staff_accounts
 from ipate_web.staff.search import search
 
 # The admin's own sign-in page would not ask for a second factor.
@@ -37,6 +38,7 @@ urlpatterns = [
     path("docs/<path:path>", views.documents, name="document"),
     # Pages for staff
     path("studies/", include("ipate_web.staff.urls")),
+    path("accounts/", staff_accounts, name="staff_accounts"),
     path("search/", search, name="search"),
     path("queue/", runs.queue, name="queue"),
     path("health/", health, name="health"),

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -56,6 +55,8 @@ _FIELDS = {
 }
 #: Number of characters of a value shown on a page; the file for auditors has the full value.
 _LONGEST = 600
+#: Number of characters of all values of a change that a list shows without folding them.
+_BRIEF = 200
 
 
 @dataclass(frozen=True)
@@ -78,43 +79,30 @@ class ListedChange:
     values: list[Value]
     fields: list[str]
 
+    @property
+    def is_open(self) -> bool:
+        return isinstance(self.change, ConfigurationChange)
 
-def changes_of(
-    study: Study,
-    *,
-    sealed: bool = False,
-    model: str = "",
-    by: str = "",
-    since: date | None = None,
-    until: date | None = None,
-) -> QuerySet[Change]:
-    """Return changes of a study that match all given arguments, newest first.
+    @property
+    def is_edit(self) -> bool:
+        """Whether the row existed before and after the change."""
+        return self.change.before is not None and self.change.after is not None
 
-    Args:
-        sealed: select changes that concern people and secrets instead of open changes.
-        model: label of the model whose rows were changed.
-        by: name of the user who changed them.
-    """
-    chain = SealedChange if sealed else ConfigurationChange
-    users = get_user_model()._default_manager.filter(username=by)
-    exact: dict[str, Any] = {"model": model, "changed_at__date__gte": since, "changed_at__date__lte": until}
-    filters = {name: value for name, value in exact.items() if value}
-    if by:
-        filters["changed_by__in"] = list(users.values_list("pk", flat=True))
-    return chain._default_manager.filter(study=study, **filters).order_by("-sequence")
+    @property
+    def is_brief(self) -> bool:
+        """Whether the values fit into a cell of a table."""
+        return self.is_edit and sum(len(value.before) + len(value.after) for value in self.values) <= _BRIEF
+
+
+def changes_of(study: Study, *, sealed: bool = False) -> QuerySet[Change]:
+    """Return changes of a study: the open ones or, if ``sealed``, those that concern people and secrets."""
+    return (SealedChange if sealed else ConfigurationChange)._default_manager.filter(study=study)
 
 
 def models_recorded(*, sealed: bool = False) -> list[tuple[str, str]]:
     """Return the label and name of every model with open fields or, if ``sealed``, with sealed fields."""
     models = [model for model in recorded_models() if (model.sealed_fields if sealed else model.open_fields)]
     return [(model._meta.label_lower, capfirst(str(model._meta.verbose_name))) for model in models]
-
-
-def changers(study: Study, *, sealed: bool = False) -> list[str]:
-    """Return the names of users who changed something, in alphabetical order."""
-    known = changes_of(study, sealed=sealed).order_by().values("changed_by")
-    people = get_user_model()._default_manager.filter(pk__in=known).order_by("username")
-    return list(people.values_list("username", flat=True))
 
 
 def change_lines(changes: Iterable[Change]) -> list[ListedChange]:

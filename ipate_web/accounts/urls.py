@@ -37,7 +37,6 @@ urlpatterns = [
     path("account/oidc/<str:provider_id>/login/callback/", views.sign_on_done, name="openid_connect_callback"),
     path("api/tokens", views.api_tokens, name="api-tokens"),
     path("api/tokens/<str:key>/revoke", views.api_token_revoke, name="api-token-revoke"),
-    path("accounts/", views.staff_accounts, name="staff_accounts"),
     path("accounts/new/", views.staff_account_new, name="staff_account_new"),
     path("accounts/<int:pk>/close/", views.staff_account_close, name="staff_account_close"),
     path("accounts/<int:pk>/invite/", views.staff_account_invite, name="staff_account_invite"),

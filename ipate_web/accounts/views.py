@@ -111,27 +111,18 @@ sign_on_done = _provider_page(oidc_views.callback)
 # --- Accounts of staff ----------------------------------------------------------------------------------------------
 
 
-def administrator_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+def administrator_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """Decorator for views for administrators of the installation; responds with 403 to everyone else."""
 
     @never_cache
     @login_required
     @wraps(view)
-    def wrapped(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+    def wrapped(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         if not request.user.has_perm("consent.manage_accounts"):
             raise PermissionDenied
         return view(request, **kwargs)
 
     return wrapped
-
-
-@require_safe
-@administrator_page
-def staff_accounts(request: HttpRequest) -> HttpResponse:
-    """List staff accounts and changes to them, but never accounts of data holders."""
-    changes = accounts.account_changes().prefetch_related("user", "changed_by")
-    context = {"people": accounts.staff(), "changes": changes[:50]}
-    return render(request, "accounts/staff_accounts.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -17,10 +17,10 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
 from common.requests import SignedInRequest
+from common.templatetags.moments import moment
 from consent.models import Study
 from ipate_web.lists import Column, Listing, Reader
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form, study_page
-from ipate_web.staff.templatetags.moments import moment
 from training.alliances import renewals, services
 from training.alliances.approvals import form_describes
 from training.alliances.runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take

@@ -16,6 +16,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from accounting.shares import committed_share
+from common.templatetags.moments import moment_text
 from consent.documents.typeset import tagged_pdf
 from consent.forms import options
 from consent.models import Study
@@ -24,7 +25,6 @@ from consent.selectors import consent_form_in_force, policies_in_force
 from consent.wording.facts import fact_words, study_text
 from ipate_web.run_words import percent, trimmed
 from ipate_web.staff.report import TEMPLATE as REPORT
-from ipate_web.staff.templatetags.moments import moment_text
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ from accounting.shares import Share, decimal_sum, shares
 from accounting.verification import Check
 from common.append_only import chained_models
 from common.requests import SignedInRequest
+from common.templatetags.moments import moment
 from consent.models import Checkpoint, Study
 from consent.permissions import chain_report, sees_people
 from ipate_web.lists import Column, Filter, Listing, Reader, newest_or_oldest
 from ipate_web.staff.charts import cost_chart
 from ipate_web.staff.pages import attachment, file_name, render_page, streamed_attachment, study_page
 from ipate_web.staff.report import bounds_note, report_pdf
-from ipate_web.staff.templatetags.moments import moment
 from ipate_web.watching import alarms
 from training.comparison import fairness_of
 from training.models import Run

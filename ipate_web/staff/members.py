@@ -9,7 +9,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.html import format_html
@@ -31,9 +31,18 @@ from consent.permissions import (
 )
 from consent.selectors import role_changes_waiting
 from consent.services.accounts import account_of_staff, staff
-from ipate_web.lists import Column, Listing, Reader, action_link, day_column
+from ipate_web.lists import (
+    Column,
+    Filter,
+    Listing,
+    Reader,
+    action_link,
+    day_column,
+    day_filters,
+    time_column,
+    user_filter,
+)
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form
-from ipate_web.staff.templatetags.moments import moment
 
 
 @dataclass(frozen=True)
@@ -102,13 +111,19 @@ def _actors(change: RoleChange, _reader: Reader) -> object:
 
 ROLE_CHANGES = Listing(
     columns=(
-        Column("when", gettext_lazy("When"), lambda change, _reader: moment(change.changed_at), is_minor=True),
+        time_column("when", gettext_lazy("When"), "changed_at", is_minor=True),
         Column("person", gettext_lazy("Person"), lambda change, _reader: _account(change, "user"), is_head=True),
         Column("role", gettext_lazy("Role"), lambda change, _reader: change.get_role_display()),
         Column("change", gettext_lazy("Change"), lambda change, _reader: change.get_kind_display()),
         Column("by", gettext_lazy("Changed by"), _actors, is_minor=True),
     ),
+    filters=(
+        user_filter("person", "user", gettext_lazy("Person")),
+        Filter("role", "role", gettext_lazy("Role"), choices=Role.choices),
+        *day_filters("changed_at"),
+    ),
     ties=("-sequence",),
+    default="-when",
     # Not joined, because a join would omit changes whose accounts have been deleted.
     prefetched=("user", "changed_by", "proposed_by"),
     size=20,
@@ -140,7 +155,7 @@ class MemberForm(forms.Form):
 
 
 @study_form("consent.view_dashboard")
-def members(request: SignedInRequest, study: Study) -> HttpResponse:
+def members(request: SignedInRequest, study: Study) -> HttpResponseBase:
     """Show the people of a study and the log of their roles, with a form for users who may assign roles."""
     roles = roles_given_by(request.user, study)
     form = MemberForm(request.POST or None, roles=roles)
@@ -171,7 +186,9 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
     }
     if request.user.has_perm("consent.view_rolechange", study):
         changes = RoleChange.objects.filter(study=study)
-        context["changes"] = ROLE_CHANGES.page(request, changes, Reader(study, request.can))
+        context["changes"] = found = ROLE_CHANGES.page(request, changes, Reader(study, request.can))
+        if file := found.file(f"{study.slug}-roles"):
+            return file
     return render_page(request, study, "staff/people/members.html", context)
 
 

@@ -17,12 +17,12 @@ from django.utils.translation import gettext_lazy
 from rest_framework.throttling import ScopedRateThrottle
 
 from common.requests import SignedInRequest
+from common.templatetags.moments import moment
 from consent.models import Study
 from ipate_web.lists import Column, Listing, Reader
 from ipate_web.staff.charts import evaluation_charts
 from ipate_web.staff.ledger import actor
 from ipate_web.staff.pages import render_page, study_form
-from ipate_web.staff.templatetags.moments import moment
 from learning.formats import DataError, DataErrors
 from training.errors import translated
 from training.models import Run, StudentModel

@@ -10,12 +10,13 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import date_format
-from django.utils.text import capfirst
+from django.utils.functional import Promise
+from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
@@ -44,9 +45,19 @@ from consent.selectors import consent_current
 from consent.services.erasures import erasure_ask
 from consent.services.holders import circumstance_record, holder_level_access
 from consent.services.invitations import letter_returned
-from ipate_web.lists import DayField
+from ipate_web.lists import (
+    Column,
+    DayField,
+    Filter,
+    Listing,
+    Reader,
+    actor_column,
+    day_filters,
+    time_column,
+    user_filter,
+)
 from ipate_web.staff.fields import ReasonForm
-from ipate_web.staff.pages import faults_in, faults_show, paginate, render_page, study_form, study_page
+from ipate_web.staff.pages import Section, faults_in, faults_show, paginate, render_page, study_form, study_page
 from training.uses import result_titles
 
 #: Field that identifies the person shown on the page.
@@ -334,19 +345,91 @@ def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/people/receipt_check.html", context)
 
 
+def _reasons(when: str, by: str) -> Listing:
+    """Return the list of acts on single people, each with its reason."""
+    return Listing(
+        columns=(
+            time_column("when", gettext_lazy("When"), when),
+            actor_column("by", gettext_lazy("By"), by, is_head=True),
+            Column("person", gettext_lazy("Person"), lambda row, _reader: row.holder),
+            Column("reason", gettext_lazy("Reason"), lambda row, _reader: row.reason, kind="words"),
+        ),
+        filters=(user_filter("by", by, gettext_lazy("By")), *day_filters(when)),
+        ties=("-sequence",),
+        default="-when",
+        prefetched=(by, "holder"),
+    )
+
+
+LOOKS = _reasons("seen_at", "seen_by")
+NEW_LINKS = _reasons("issued_at", "issued_by")
+
+
 @require_safe
 @study_page("consent.view_levelaccess")
-def holder_looks(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List accesses to single choices, and replaced links, newest first, without the choices."""
-    looks = LevelAccess.objects.filter(study=study).select_related("holder").order_by("-sequence")
-    looks = looks.prefetch_related("seen_by")  # not joined, because a join would omit look-ups by deleted accounts
-    links = LinkReissue.objects.filter(study=study).select_related("holder").order_by("-sequence")
-    context = {"page": paginate(request, looks), "links": links.prefetch_related("issued_by")}
+def holder_looks(request: SignedInRequest, study: Study) -> HttpResponseBase:
+    """List accesses to single choices, without the choices, or replaced links."""
+    links = request.GET.get("record") == "links"
+    reader, page = Reader(study, request.can), reverse("staff:holder_looks", args=[study.slug])
+    found = (
+        NEW_LINKS.page(request, LinkReissue.objects.filter(study=study), reader)
+        if links
+        else LOOKS.page(request, LevelAccess.objects.filter(study=study), reader)
+    )
+    if file := found.file(f"{study.slug}-{'links' if links else 'looks'}"):
+        return file
+    tabs = [Section(page, _("Look-ups"), not links), Section(f"{page}?record=links", _("New links"), links)]
+    context = {"list": found, "form": found.form, "links": links, "tabs": tabs}
     return render_page(request, study, "staff/people/holder_looks.html", context)
 
 
+def _subject(row: Disposal, _reader: Reader) -> object:
+    if row.holder is not None:
+        return Truncator(row.holder.pseudonym).chars(20)
+    return "–" if row.kind == Disposal.Kind.CLOSED else row.subject or "–"
+
+
+def _titled(rows: list[Disposal]) -> list[Disposal]:
+    """Replace digests of results by the titles of their runs."""
+    titles = result_titles([row.subject for row in rows if row.kind == Disposal.Kind.RESULT])
+    for row in rows:
+        row.subject = titles.get(row.subject, row.subject)
+    return rows
+
+
+def _count(name: str, title: Promise) -> Column:
+    def cell(row: Disposal, _reader: Reader) -> object:
+        return "–" if (number := getattr(row, name)) is None else number
+
+    return Column(name, title, cell, kind="number", is_minor=True)
+
+
+DISPOSALS = Listing(
+    columns=(
+        time_column("when", gettext_lazy("When"), "recorded_at"),
+        Column(
+            "kind", gettext_lazy("Document"), lambda row, _reader: capfirst(str(row.get_kind_display())), is_head=True
+        ),
+        Column("subject", gettext_lazy("Person or data"), _subject),
+        _count("rows", gettext_lazy("Rows")),
+        _count("files", gettext_lazy("Scans")),
+        actor_column("by", gettext_lazy("By"), "recorded_by", is_minor=True),
+        Column("reason", gettext_lazy("Reason"), lambda row, _reader: row.reason or "–", is_minor=True),
+    ),
+    filters=(
+        Filter("kind", "kind", gettext_lazy("Document"), choices=Disposal.Kind.choices),
+        user_filter("by", "recorded_by", gettext_lazy("By")),
+        *day_filters("recorded_at"),
+    ),
+    ties=("-sequence",),
+    default="-when",
+    prefetched=("holder", "recorded_by"),
+    prepare=_titled,
+)
+
+
 @study_form("consent.view_group_sizes")
-def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
+def disposals(request: SignedInRequest, study: Study) -> HttpResponseBase:
     """List closings and erasures, with a form for data stewards to request the erasure of one person's records."""
     may_erase = request.user.has_perm("consent.erase_records", study)
     if request.method == "POST" and not may_erase:
@@ -354,13 +437,10 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
     form = ErasureForm(request.POST or None, initial=person_chosen(request, study))
     if form.is_valid() and (answer := _erasure_request(request, study, form)) is not None:
         return answer
-    rows = Disposal.objects.filter(study=study).select_related("holder").order_by("-sequence")
-    rows = rows.prefetch_related("recorded_by")  # not joined, because a join would omit rows by deleted accounts
-    context: dict[str, Any] = {"form": form if may_erase and not study.expired_at else None}
-    context["page"] = page = paginate(request, rows)
-    titles = result_titles([row.subject for row in page if row.kind == Disposal.Kind.RESULT])
-    for row in page:
-        row.subject = titles.get(row.subject, row.subject)
+    found = DISPOSALS.page(request, Disposal.objects.filter(study=study), Reader(study, request.can))
+    if file := found.file(f"{study.slug}-erasures"):
+        return file
+    context: dict[str, Any] = {"form": form if may_erase and not study.expired_at else None, "list": found}
     return render_page(request, study, "staff/people/disposals.html", context, status=422 if form.errors else 200)
 
 

@@ -15,10 +15,10 @@ from django.utils.translation import gettext as _
 
 from accounting.models import Release
 from common.templatetags.components import component_render
+from common.templatetags.moments import moment_text
 from consent.documents.typeset import tagged_pdf
 from consent.wording.facts import study_text
 from ipate_web.run_words import group_label, interval, learner_label, measures, percent, right_ones, translated, trimmed
-from ipate_web.staff.templatetags.moments import moment_text
 from training.comparison import Fairness
 from training.methods import method_of
 from training.models import Run

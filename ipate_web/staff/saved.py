@@ -13,7 +13,10 @@ from ipate_web.accounts.models import SavedList
 from ipate_web.lists import listed_query
 from ipate_web.staff.pages import study_form
 
-PAGES = {"runs", "models", "datasets", "alliances", "ledger"}
+PAGES = {
+    *("runs", "models", "datasets", "alliances", "ledger", "changes", "members", "webhooks"),
+    *("holder_looks", "disposals"),
+}
 """URL names of lists whose choices can be saved. Lists that are searched by pseudonym are excluded."""
 MOST = 20
 """Largest number of saved choices per reader and list."""

@@ -4,10 +4,12 @@ from collections.abc import Callable, Collection
 from datetime import date
 from typing import Any
 
-from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.utils.html import conditional_escape, format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
@@ -16,20 +18,32 @@ from accounting.exports import budgets_csv
 from accounting.group_budgets import head_counts
 from accounting.shares import share_free
 from common.requests import SignedInRequest
+from common.templatetags.moments import moment
 from consent import selectors
 from consent.committee import conditions_in_force
 from consent.forms import options
-from consent.models import Level, Study
+from consent.models import Level, SealedChange, Study
 from consent.people.counts import holders_per_level
 from consent.permissions import SEES_PEOPLE
-from consent.wording.changes import change_lines, changers, changes_of, models_recorded
+from consent.wording.changes import ListedChange, change_lines, changes_of, models_recorded
 from ipate_web.first_run import next_steps
-from ipate_web.lists import DayField, FilterForm, Reader
+from ipate_web.lists import (
+    Column,
+    DayField,
+    Filter,
+    Listing,
+    Reader,
+    day,
+    day_filters,
+    newest_or_oldest,
+    piece,
+    user_filter,
+)
 from ipate_web.run_list import RUNS
 from ipate_web.staff.budgets import budget_overview
 from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.impact import impact_markdown, impact_pdf
-from ipate_web.staff.pages import attachment, faults_in, paginate, render_page, study_form, study_page
+from ipate_web.staff.pages import attachment, faults_in, render_page, study_form, study_page
 from ipate_web.staff.students import MODELS
 from ipate_web.waiting import Kind, waiting_in
 from training.models import Run, StudentModel
@@ -40,7 +54,6 @@ from training.services.erasures import study_close
 from training.services.publication import registered_models
 
 LATEST_RUNS = 5
-_A_PAGE = 20
 
 
 class ClosingForm(ReasonForm):
@@ -74,18 +87,58 @@ class ClosingForm(ReasonForm):
         return self.cleaned_data.get("erase_after")
 
 
-class ChangesFilter(FilterForm):
-    """Filter of changes by the changed row, the person and the time."""
+def _changed_at(each: ListedChange, _reader: Reader) -> object:
+    # The exact time of a sealed change could identify a person.
+    return moment(each.change.changed_at) if each.is_open else day(each.change.changed_at)
 
-    model = forms.ChoiceField(label=gettext_lazy("What was changed"), required=False)
-    by = forms.ChoiceField(label=gettext_lazy("Changed by"), required=False)
-    since = DayField(label=gettext_lazy("Changed since"), required=False)
-    until = DayField(label=gettext_lazy("Changed up to"), required=False)
 
-    def __init__(self, *args: Any, models: list[tuple[str, str]], people: list[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["model"].choices = [("", gettext_lazy("all")), *models]  # type: ignore[attr-defined]
-        self.fields["by"].choices = [("", gettext_lazy("all")), *((name, name) for name in people)]  # type: ignore[attr-defined]
+def _changed_row(each: ListedChange, _reader: Reader) -> SafeString:
+    if each.is_open:
+        return conditional_escape(_("%(what)s “%(row)s”") % {"what": each.what, "row": each.row})
+    return format_html('{}<br><code class="small">{}</code>', each.what, each.row)
+
+
+def _changed_how(each: ListedChange, _reader: Reader) -> str:
+    change = each.change
+    return _("added") if change.before is None else _("removed") if change.after is None else _("changed")
+
+
+def _changed_values(each: ListedChange, _reader: Reader) -> str:
+    shown = [value for value in each.values if value.before or value.after]
+    return "; ".join(f"{value.field}: {value.before or '–'} → {value.after or '–'}" for value in shown) or ", ".join(
+        each.fields
+    )
+
+
+def _models(changes: QuerySet, _reader: Reader) -> list[tuple[str, str]]:
+    return models_recorded(sealed=changes.model is SealedChange)
+
+
+CHANGES = Listing(
+    columns=(
+        Column(
+            "number",
+            gettext_lazy("No."),
+            lambda each, _reader: each.change.sequence,
+            orders=newest_or_oldest("number", "sequence"),
+            kind="number",
+        ),
+        Column("when", gettext_lazy("When"), _changed_at, is_minor=True),
+        Column("what", gettext_lazy("What was changed"), _changed_row, is_head=True),
+        Column("how", gettext_lazy("Change"), _changed_how),
+        Column("values", gettext_lazy("Values"), piece("change_values"), text=_changed_values, kind="words"),
+        Column("by", gettext_lazy("By"), lambda each, _reader: each.by or "–", is_minor=True),
+    ),
+    filters=(
+        Filter("model", "model", gettext_lazy("What was changed"), options=_models),
+        user_filter("by", "changed_by", gettext_lazy("Changed by")),
+        *day_filters("changed_at"),
+    ),
+    ties=(),
+    default="-number",
+    size=20,
+    prepare=change_lines,
+)
 
 
 @require_safe
@@ -198,10 +251,11 @@ def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @require_safe
 @study_page("consent.view_configurationchange")
-def changes(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List the changes, newest first, with the values before and after. Auditors also see sealed changes."""
+def changes(request: SignedInRequest, study: Study) -> HttpResponseBase:
+    """List the changes with the values before and after. Auditors also see sealed changes."""
     sealed = "consent.view_sealedchange" in request.can and request.GET.get("record") == "sealed"
-    form = ChangesFilter(request.GET, models=models_recorded(sealed=sealed), people=changers(study, sealed=sealed))
-    page = paginate(request, changes_of(study, sealed=sealed, **form.chosen()), _A_PAGE)
-    context = {"form": form, "page": page, "changes": change_lines(page), "sealed": sealed}
+    found = CHANGES.page(request, changes_of(study, sealed=sealed), Reader(study, request.can))
+    if file := found.file(f"{study.slug}-{'sealed-' if sealed else ''}changes"):
+        return file
+    context = {"list": found, "form": found.form, "sealed": sealed}
     return render_page(request, study, "staff/study/changes.html", context)

@@ -4,16 +4,20 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
 from common.requests import SignedInRequest
+from common.templatetags.components import component_render
+from common.templatetags.moments import moment
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
 from consent.services.webhooks import EVENTS, MadeEndpoint, endpoint_create, endpoint_remove, endpoint_test
-from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, study_page
+from ipate_web.lists import Column, Filter, Listing, Reader, day_filters, time_column
+from ipate_web.staff.pages import faults_in, render_page, study_form, study_page
 
 
 class WebhookForm(forms.Form):
@@ -36,20 +40,66 @@ class WebhookForm(forms.Form):
     )
 
 
+_BADGES = {WebhookDelivery.State.SENT: "good", WebhookDelivery.State.FAILED: "bad"}
+
+
+def _state(delivery: WebhookDelivery, _reader: Reader) -> SafeString:
+    kind = _BADGES.get(WebhookDelivery.State(delivery.state), "live")
+    return component_render("badge", text=delivery.get_state_display(), kind=kind)
+
+
+def _due(delivery: WebhookDelivery, _reader: Reader) -> object:
+    return moment(delivery.due_at if delivery.state == WebhookDelivery.State.WAITING else None)
+
+
+DELIVERIES = Listing(
+    columns=(
+        time_column("when", gettext_lazy("When"), "created_at"),
+        Column("event", gettext_lazy("Event"), lambda delivery, _reader: delivery.event, is_head=True),
+        Column(
+            "to", gettext_lazy("To"), lambda delivery, _reader: delivery.endpoint.url, kind="breakable", is_minor=True
+        ),
+        Column("state", gettext_lazy("State"), _state),
+        Column(
+            "attempts", gettext_lazy("Attempts"), lambda delivery, _reader: delivery.tries, kind="number", is_minor=True
+        ),
+        Column(
+            "response",
+            gettext_lazy("Last response"),
+            lambda delivery, _reader: delivery.fault or delivery.status or "–",
+            kind="breakable",
+            is_minor=True,
+        ),
+        Column("next", gettext_lazy("Next attempt"), _due, is_minor=True),
+    ),
+    filters=(
+        Filter("event", "event", gettext_lazy("Event"), options=lambda _rows, _reader: [*EVENTS.items()]),
+        Filter("state", "state", gettext_lazy("State"), choices=WebhookDelivery.State.choices),
+        *day_filters("created_at"),
+    ),
+    ties=("-pk",),
+    default="-when",
+    size=20,
+)
+
+
 @study_form("consent.manage_webhooks")
-def webhooks(request: SignedInRequest, study: Study) -> HttpResponse:
+def webhooks(request: SignedInRequest, study: Study) -> HttpResponseBase:
     """List webhooks and their deliveries, with a form for a new webhook, whose secret is shown once."""
     form = WebhookForm(request.POST or None)
     if form.is_valid() and (made := _made(request, study, form)):
         return render_page(request, study, "staff/webhooks/made.html", {"made": made})
     deliveries = WebhookDelivery.objects.filter(endpoint__study=study).select_related("endpoint")
+    found = DELIVERIES.page(request, deliveries, Reader(study, request.can))
+    if file := found.file(f"{study.slug}-deliveries"):
+        return file
     context: dict[str, Any] = {
         "form": form,
         "endpoints": [
             (endpoint, [EVENTS[event] for event in endpoint.events if event in EVENTS])
             for endpoint in WebhookEndpoint.objects.filter(study=study)
         ],
-        "page": paginate(request, deliveries, 20),
+        "list": found,
     }
     return render_page(request, study, "staff/webhooks/webhooks.html", context)
 

@@ -281,7 +281,8 @@ def test_a_new_link_ends_the_old_one_and_is_on_record(steward, study, invited, g
     assert list(LinkReissue.chain_faults(study.pk)) == []
     assert ConsentEvent.objects.count() == 1
     overseer = as_(factories.member(study, "ada", Role.AUDITOR))
-    assert "Lost the letter; called back." in overseer.get(reverse("staff:holder_looks", args=[study.slug])).text
+    looks = reverse("staff:holder_looks", args=[study.slug]) + "?record=links"
+    assert "Lost the letter; called back." in overseer.get(looks).text
 
 
 def test_a_new_link_needs_a_person_a_reason_and_a_steward_and_notifies(steward, study, invited) -> None:

@@ -250,6 +250,24 @@ def test_administrators_see_no_existing_study_and_no_holder(administrator: Clien
     assert "hanna" not in page
 
 
+def test_the_list_of_accounts_is_searched_and_its_changes_are_listed(administrator: Client) -> None:
+    factories.study_open()
+    closed = factories.user_create("zora", is_staff=True, is_active=False, last_name="Smith")
+    address = reverse("staff_accounts")
+
+    def names(**chosen: str) -> list[str]:
+        return [row.username for row in administrator.get(address, chosen).context["list"].page]
+
+    assert names(search="smith zor") == names(state="closed") == [closed.username]
+    assert "ada" in names(state="administrator") and "olga" in names(state="new")
+    assert names(sort="username") == sorted(names())
+    assert administrator.get(address, {"format": "csv", "search": "smith"}).getvalue().count(b"zora") == 1
+    administrator.post(reverse("staff_account_new"), PERSON)
+    changes = administrator.get(address, {"record": "changes", "kind": "created"})
+    assert "account created" in changes.text and 'value="changes"' in changes.text
+    assert administrator.get(address, {"state": "lost"}).status_code == 422
+
+
 def test_they_operate_their_studies_and_appoint_no_committee_nor_each_other(administrator: Client, ada: User) -> None:
     fields = {"title": "Own", "purpose": "P", "controller": "C", "contact": "c@example.org"}
     assert administrator.post(reverse("staff:study_new"), fields).status_code == 302

@@ -13,7 +13,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from common.models import Pulse
-from consent.models import DataHolder, Study
+from consent.models import DataHolder, Study, WebhookEndpoint
+from consent.services import consent_withdraw
+from consent.services.holders import holder_level_access
+from consent.services.invitations import link_reissue
+from consent.services.webhooks import endpoint_test
 from ipate_web.accounts.models import SavedList
 from ipate_web.staff.pages import study_state
 from ipate_web.staff.saved import MOST
@@ -130,6 +134,39 @@ def test_the_header_shows_the_state_of_the_study_and_its_warnings(study: Study, 
     assert state() == "locked"
     watch = None
     assert state() == "in preparation"
+
+
+#: Page of a list → a person who may see it, and a column by which it can be sorted.
+LISTS = {
+    "changes": ("auditor", "number"),
+    "holder_looks": ("auditor", "when"),
+    "holder_looks?record=links": ("auditor", "when"),
+    "disposals": ("steward", "when"),
+    "webhooks": ("operator", "when"),
+    "members": ("auditor", "when"),
+}
+
+
+def test_every_list_is_sorted_filtered_and_downloaded(study: Study) -> None:
+    steward, holders = user_create("steward"), study.holders.order_by("pk")
+    for holder in holders[:2]:
+        holder_level_access(study=study, pseudonym=holder.pseudonym, acting_user=steward, reason="They called.")
+        link_reissue(study=study, pseudonym=holder.pseudonym, acting_user=steward, reason="Lost the letter.")
+        consent_withdraw(holder=holder, acting_user=None)
+    operator = user_create("operator")
+    endpoint = WebhookEndpoint.objects.create(study=study, url="https://example.org/", events=[], created_by=operator)
+    for _ in range(2):
+        endpoint_test(endpoint=endpoint)
+    for name, (person, column) in LISTS.items():
+        page, _, record = name.partition("?")
+        client, address = as_(person), url(page, study)
+        chosen = {"record": "links", "size": "200"} if record else {"size": "200"}
+        orders = [client.get(address, chosen | {"sort": sort}) for sort in (column, f"-{column}")]
+        first, last = ((page.context.get("changes") or page.context["list"]).rows for page in orders)
+        assert len(first) > 1 and first == last[::-1], name
+        file = client.get(address, chosen | {"format": "csv"}).getvalue().decode().splitlines()
+        assert len(file) == len(first) + 1, name
+        assert "No matching entries" in client.get(address, chosen | {"until": "1999-12-31"}).text, name
 
 
 #: Language and time zone; the two zones in the Pacific are never on the same day.
