@@ -2,12 +2,13 @@
 
     python -m benchmarks.peers FOLDER [TABLE …] [--splits 5] [--epsilons 3 1 0.25] [--ebm PYTHON] [--diffprivlib PYTHON]
 
-The folder has cardio.csv, bank-additional-full.csv, magic.csv, credit.csv and telco.csv from the UCI repository and
-Kaggle; Adult and Diabetes are read from IPATE_DATA_DIR. Each split has 65 % private rows, 20 % public rows without
-labels, and 15 % test rows. Everybody promises the same ε at δ = 1e-5. All contenders know the limits of numbers, the
-categories and the number of private rows; only “ours” also uses the public rows. “Ours, no public rows” uses a tenth
-of each account to draw rows from noisy counts, as runs do. DP-EBM is in interpret-core and diffprivlib needs an older
-scikit-learn, so pass the Python of an environment that has them; Opacus is used if it can be imported.
+The folder has cardio.csv, bank-additional-full.csv, magic.csv, credit.csv, telco.csv and support2.csv from the UCI
+repository, Kaggle and Vanderbilt University; Adult and Diabetes are read from IPATE_DATA_DIR. Each split has 65 %
+private rows, 20 % public rows without labels, and 15 % test rows. Everybody promises the same ε at δ = 1e-5. All
+contenders know the limits of numbers, the categories and the number of private rows; only “ours” also uses the public
+rows. “Ours, no public rows” uses a tenth of each account to draw rows from noisy counts, as runs do. DP-EBM is in
+interpret-core and diffprivlib needs an older scikit-learn, so pass the Python of an environment that has them; Opacus
+is used if it can be imported.
 
 Results are stored after each fit in benchmarks/results/peers.json, and the program continues where it stopped.
 benchmarks/results/peers.md is written from them.
@@ -20,7 +21,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partialmethod
+from functools import partial, partialmethod
 from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
@@ -33,13 +34,17 @@ from sklearn.metrics import roc_auc_score
 
 from accounting.caps import caps_of
 from benchmarks.estimators import DELTA, DIFFPRIVLIB, elsewhere_probabilities, opacus_probabilities
+from learning import estimators
 from learning.estimators import IndividualDPClassifier, IndividualDPSynthesis
 from learning.formats import TabularSchema, catalogue_load
 from learning.mechanisms.counts.table_plan import feature_columns
-from learning.mechanisms.steps.steps_plan import COUNTED, ROWS, Steps
+from learning.mechanisms.steps.steps_plan import COUNTED, ROWS, Steps, plan_steps
 
 RESULTS = Path(__file__).resolve().parent / "results" / "peers.json"
 BINS = 20
+
+#: Columns of SUPPORT2 that are known only later, predictions, and scores.
+_LATER = "|death|slos|d.time|charges|totcst|totmcst|avtisst|sps|aps|surv2m|surv6m|prg2m|prg6m|dnr|dnrday|sfdm2"
 
 #: Table → file, delimiter, label, positive label, columns that are left out, columns of codes.
 FILES: dict[str, tuple[str, str, str, str, set[str], set[str]]] = {
@@ -48,6 +53,7 @@ FILES: dict[str, tuple[str, str, str, str, set[str], set[str]]] = {
     "MAGIC": ("magic.csv", ",", "10", "g", set(), set()),
     "credit": ("credit.csv", ",", "default.payment.next.month", "1", {"ID"}, {"SEX", "EDUCATION", "MARRIAGE"}),
     "telco": ("telco.csv", ",", "Churn", "Yes", {"customerID"}, set()),
+    "SUPPORT2": ("support2.csv", ",", "hospdead", "1", set(_LATER.split("|")), set()),
 }
 
 EBM = """
@@ -201,7 +207,10 @@ def ours_without_public(split: Split, epsilon: float, seed: int) -> np.ndarray:
         ],
         axis=1,
     )
-    with patch.object(Steps, "placed", partialmethod(Steps.placed, drawn=True)):  # as a run plans it
+    with (  # as a run plans it
+        patch.object(Steps, "placed", partialmethod(Steps.placed, drawn=True)),
+        patch.object(estimators, "plan_steps", partial(plan_steps, drawn=True)),
+    ):
         return _steps(split, rest, points, seed)
 
 

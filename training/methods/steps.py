@@ -114,6 +114,7 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
                 share=share * part,
                 steps=steps,
                 loss=outcome.loss,
+                drawn=run.public_dataset is None,
             )
             for _ in range(steps.rounds)
         ]

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +46,8 @@ _EXPECTATIONS = 80  # updates of the shares of the mixture, which hardly change 
 # variance of an observation in addition to noise, in units of the sampling variance of people's mean gradient
 _SAMPLED = 16.0
 _NO_PENALTY: Floats = np.zeros((0, 0))
+_NONE: Floats = np.zeros((0, 0, 0))
+_CERTAIN = 2.0  # standard deviations by which a gradient must change more than expected before a curvature is raised
 _SQUARED_SPREADS: Floats = np.geomspace(1e-3, 8.0, 40)  # of weights of numbers, which are measured in widths of a range
 _RECENCY = 2  # exponent of a step's number in its weight, because the first estimates suffer from clipping
 _RECENCY_OF_CONSTANT = 8  # larger because the constant of expected errors begins far away, where most are clipped
@@ -57,6 +59,7 @@ _SMALLEST_CURVATURE = 1e-9
 _SAME = 1e-6  # allowed relative difference between the solvers of two machines
 
 _STATE = "state"
+_OPTIONAL = ("penalty", "raised", "last")  # left out of checkpoints while they are empty
 
 _last_states: dict[bytes, dict[str, NDArray[Any]]] = {}
 _MOST_STATES = 64
@@ -203,6 +206,8 @@ class Descent:
         observed: `(d + 1, outputs)` estimate of the product of the curvature and the best parameters: the mean over the
             steps before the ridge is chosen or, for numbers, a weighted mean over all steps.
         penalty: `(d, d)` matrix of a quadratic penalty after a restart; `(0, 0)` without one.
+        raised: `(corrections, matrices, d + 1)` vectors whose outer products are added to the curvatures.
+        last: `(2, d + 1, outputs)` parameters and gradient of the last step, if curvatures are corrected.
         step: Number of steps taken.
         loss: Loss of a record.
         directions: Eigenvectors of the public curvature, which are computed once and used for numbers.
@@ -216,6 +221,8 @@ class Descent:
     ridge: float
     observed: Floats
     penalty: Floats
+    raised: Floats = field(default_factory=lambda: _NONE)
+    last: Floats = field(default_factory=lambda: _NONE)
     step: int = 0
     loss: Loss = CROSS_ENTROPY
     directions: Directions | None = None
@@ -273,7 +280,8 @@ class Descent:
         plan = replace(self.plan, notes=(), warnings=())
         settings = repr((plan, self.length, self.ridge, self.step, self.loss, sums.shape, self.points.shape))
         digest = hashlib.blake2b(settings.encode())
-        for array in (self.points, self.parameters, self.total, self.observed, self.penalty, sums):
+        states = (self.parameters, self.total, self.observed, self.penalty, self.raised, self.last)
+        for array in (self.points, *states, sums):
             digest.update(np.ascontiguousarray(array).data)
         return digest.digest()
 
@@ -283,7 +291,7 @@ class Descent:
         if self.directions is not None:
             return self._expected(gradient, self.directions)
         with one_thread():
-            matrices = self._curvatures()
+            matrices, raised = self._curvatures(gradient)
             moved = self.parameters - self.plan.step_size * self._direction(gradient, matrices, self.ridge)
             observed, ridge = self._seen(gradient, matrices)
             penalty, largest = self.penalty, max(self.ridge, self.plan.largest_ridge)
@@ -301,6 +309,8 @@ class Descent:
             ridge=ridge,
             observed=observed,
             penalty=penalty,
+            raised=raised,
+            last=np.stack([self.parameters, gradient]) if self.plan.corrects else _NONE,
             step=self.step + 1,
         )
 
@@ -321,8 +331,33 @@ class Descent:
             moved = directions.expected(observed, self._variance * float((shares**2).sum()))
         return replace(self, parameters=_rounded(moved), observed=observed, step=self.step + 1)
 
-    def _curvatures(self) -> Floats:
-        return curvatures(self.features, self.parameters, self.loss)
+    def _curvatures(self, gradient: Floats) -> tuple[Floats, Floats]:
+        """Return the curvatures of the public points and, if the plan corrects them, `raised` after this gradient.
+
+        Rows drawn from counts may vary far less in some directions than people do, so that steps overshoot and grow.
+        If the last step has changed the gradient more than curvature and ridge explain, the curvature is raised along
+        it, as in a secant method.
+        """
+        matrices, raised = curvatures(self.features, self.parameters, self.loss), self.raised
+        if not len(self.last):
+            return matrices, raised
+        if len(raised):
+            matrices = matrices + np.einsum("kci,kcj->cij", raised, raised)
+        moved, changed = self.parameters - self.last[0], gradient - self.last[1]
+        vectors = np.zeros(matrices.shape[:2])
+        for place, matrix in enumerate(matrices):
+            alike = slice(place, place + 1) if len(matrices) > 1 else slice(None)
+            step = moved[:, alike]
+            expected = _ridged(matrix, self.ridge) @ step
+            doubt = _CERTAIN * math.sqrt(2 * self._variance) * float(np.linalg.norm(step))
+            excess = float((step * (changed[:, alike] - expected)).sum()) - doubt
+            if excess > 0:
+                scale = math.sqrt(excess / float(((step.T @ expected[:, 0]) ** 2).sum()))
+                vectors[place] = np.rint(scale * expected[:, 0] * _OBSERVED_STEPS) / _OBSERVED_STEPS
+        if vectors.any():
+            matrices = matrices + vectors[:, :, None] * vectors[:, None, :]
+            raised = np.concatenate([raised, vectors[None]]) if len(raised) else vectors[None]
+        return matrices, raised
 
     def _direction(self, gradient: Floats, matrices: Floats, ridge: float) -> Floats:
         """Return the gradient multiplied by the inverse of the public curvature plus a ridge and the penalty."""
@@ -410,7 +445,7 @@ class Descent:
             "ridge": np.array(self.ridge),
             "observed": self.observed,
             "step": np.array(self.step),
-            **({"penalty": self.penalty} if len(self.penalty) else {}),
+            **{name: each for name in _OPTIONAL if len(each := getattr(self, name))},
         }
 
     def at(self, arrays: Mapping[str, NDArray[Any]]) -> Descent:
@@ -422,6 +457,8 @@ class Descent:
             ridge=float(arrays["ridge"]),
             observed=arrays["observed"],
             penalty=arrays.get("penalty", _NO_PENALTY),
+            raised=arrays.get("raised", _NONE),
+            last=arrays.get("last", _NONE),
             step=int(arrays["step"]),
         )
 
@@ -433,9 +470,9 @@ class Descent:
             (self.observed, other.observed),
             (np.array([self.ridge]), np.array([other.ridge])),
         ]
-        if len(self.penalty) and len(other.penalty):
-            pairs.append((self.penalty, other.penalty))
-        shapes = self.step == other.step and self.penalty.shape == other.penalty.shape
+        optional = [(getattr(self, name), getattr(other, name)) for name in _OPTIONAL]
+        pairs += [each for each in optional if len(each[0]) and len(each[1])]
+        shapes = self.step == other.step and all(ours.shape == theirs.shape for ours, theirs in optional)
         return shapes and all(nearly_same(ours, theirs) for ours, theirs in pairs)
 
 

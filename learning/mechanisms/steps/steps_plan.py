@@ -47,7 +47,7 @@ _FEWEST_WORDS, _FEWEST_ENCODED = 16, 96
 _INTERACTING_STRENGTH, _INTERACTING_SHRUNK = 500.0, 200.0
 _FLOOR_STRENGTH = 800.0
 _LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
-_DRAWN_FLOOR = 3.0  # for rows drawn from counts, because their variances are only roughly right
+_DRAWN_FLOOR = 0.3  # for rows drawn from counts, because their variances are only roughly right
 
 STEPS = 60
 STEP_SIZE = 1.0
@@ -62,7 +62,7 @@ ROWS = 10_000
 _FEW = 15.0  # signal below which models were much worse than they would be without noise
 _STRONG = 5000.0
 _SMALLEST_WEIGHT = 1e-6
-_ADDED = ("per_direction", "expected")  # left out of plans in which they are false
+_ADDED = ("per_direction", "expected", "corrects")  # left out of plans in which they are false
 _ROUNDING = 1.0 + 1e-9  # factor of σ, so that rounding never makes the last step too expensive for an account
 
 
@@ -216,6 +216,8 @@ class StepsPlan(Stored):
             ridge for all.
         expected: Whether the parameters after each step are those expected given all releases so far, for numbers;
             older plans, and plans whose ridge or step size was chosen, take Newton's steps with a ridge.
+        corrects: Whether releases correct the curvature of the points, which are drawn from counts; false for older
+            plans.
     """
 
     sigma: float
@@ -233,6 +235,7 @@ class StepsPlan(Stored):
     warnings: tuple[Sentence, ...] = ()
     per_direction: bool = False
     expected: bool = False
+    corrects: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON that `from_json` can read.
@@ -263,6 +266,7 @@ def plan_steps(
     share: float,
     steps: Steps | None = None,
     loss: Loss = CROSS_ENTROPY,
+    drawn: bool = False,
 ) -> StepsPlan:
     """Return the proposed round.
 
@@ -273,6 +277,7 @@ def plan_steps(
         share: Share of every cap that this round may use, not counting earlier rounds.
         steps: Manual choices; the rules set everything else.
         loss: Loss of a record, which has a usual clipping norm.
+        drawn: Whether the points are drawn from counts.
 
     Raises:
         ValueError: A share is out of range, or promises are too strict for any noise.
@@ -311,6 +316,7 @@ def plan_steps(
         _warnings(count, math.floor(share * largest * sigma**2 * _ROUNDING)),
         per_direction=True,
         expected=chosen.shrinks(loss),
+        corrects=drawn,
     )
 
 

@@ -80,6 +80,27 @@ def test_the_first_steps_say_how_large_the_ridge_is(true: float, people: float, 
     assert state.penalty.shape == ((0, 0) if true or older else (10, 10))
 
 
+def test_releases_correct_the_curvature_of_drawn_points() -> None:
+    """People vary thirty times more than the drawn points in one direction, so that uncorrected steps grow."""
+    points = np.vstack([50 * np.eye(6), -50 * np.eye(6)]).astype(np.int64)
+    levels, distances = [PlannedLevel("ALL", 4.0, 20_000.0)], {}
+    best = np.outer([2.0, -1.0, 1.0, 0.5, -0.5, 1.0, 0.0], [1, -1])
+    for drawn in (True, False):
+        plan = plan_steps(levels, dimensions=6, n_classes=2, share=1.0, drawn=drawn)
+        assert plan == StepsPlan.from_json(plan.to_json()) and plan.to_json().get("corrects", False) is drawn
+        begun, rng = Descent.begin(plan, points, 2), np.random.default_rng(0)
+        state, scales = begun, np.diag([30.0**0.5, *[1.0] * 6])
+        for _ in range(plan.steps):
+            matrix = scales @ curvatures(state.features, state.parameters)[0] @ scales
+            noise = rng.normal(0, plan.noise, best.shape)
+            sums = np.rint((matrix @ (state.parameters - best) + noise) * CLIP_STEPS * plan.people / plan.clip_norm)
+            state = state.after(sums)
+            assert begun.at(state.to_arrays()).same(state)
+        assert bool(len(state.raised)) is drawn
+        distances[drawn] = np.abs(state.learned * state.length - best).max()
+    assert distances[True] < 0.01 < 0.5 < distances[False]
+
+
 def test_under_older_plans_the_descent_restarts_at_a_regression_of_the_releases() -> None:
     public = 50 * np.vstack([np.eye(10), -np.eye(10)]).astype(np.int64)
     plan = plan_steps([PlannedLevel("ALL", 4.0, 1000.0)], dimensions=10, n_classes=2, share=1.0)
@@ -414,7 +435,7 @@ def test_weaker_people_have_fewer_thresholds_and_magnify_less() -> None:
     assert (weak.together, weak.floor) == (20, 10.0)
     assert (strong.together, strong.floor) == (750, 0.1)
     assert Steps().placed(RECORDS, 800.0).space(RECORDS).floor == 1.0
-    assert Steps().placed(RECORDS, 9000.0, drawn=True).space(RECORDS).floor == 3.0
+    assert Steps().placed(RECORDS, 9000.0, drawn=True).space(RECORDS).floor == 0.3
     texts = np.zeros((2, 40), np.uint8)
     found = [Steps().placed(texts, strength).space(texts) for strength in (60.0, 240.0, 9000.0)]
     assert [(each.name, each.components) for each in found] == [("words", 16), ("words", 20), ("words", 256)]
