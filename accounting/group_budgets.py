@@ -301,7 +301,7 @@ class _Tally:
     Attributes:
         largest: the largest cap, in μ², that an account whose level never changed could have had.
         used: the largest possible total charge to such an account so far, in μ².
-        by_subject: how much of ``used`` is due to each run, or to each kind of release outside runs.
+        by_subject: the part of ``used`` due to each run, or to each kind of release outside runs.
         history: times of increases of ``used``, with the new value.
     """
 
@@ -314,7 +314,7 @@ class _Tally:
         self._places = cache(self._places_between)
 
     def _places_between(self, run: UUID, first: int, end: int) -> list[int] | None:
-        """Return the indices into a run's charges of the promises of a range of policies; None if one is missing."""
+        """Return the indices, in a run's charges, of promises under a range of policies; None if one is missing."""
         known = self._runs.get(run)
         epsilons = self.group.possible(first, end)
         places = [known.places.get((self.group.level, epsilon)) for epsilon in epsilons] if known else [None]

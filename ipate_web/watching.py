@@ -129,7 +129,7 @@ def watch(*_: object, **__: object) -> None:
     """Record that Beat and a worker are running, check the monitored parts, and report on them."""
     now = timezone.now()
     Pulse.objects.update_or_create(name="beat", defaults={"at": now})
-    _certificate_look(now)
+    _certificate_record(now)
     budgets_watch()
     wrong = alarms()
     for name in PARTS.keys() - wrong.keys():
@@ -142,7 +142,7 @@ def watch(*_: object, **__: object) -> None:
         Pulse.objects.filter(name="alarm mail").update(note="")
 
 
-def _certificate_look(now: datetime) -> None:
+def _certificate_record(now: datetime) -> None:
     """Record the expiry of the certificate for the site's URL, at most once an hour, regardless of its issuer."""
     parts = urlsplit(settings.SITE_URL)
     if parts.scheme != "https" or not parts.hostname:

@@ -106,7 +106,7 @@ def run_parameters(run: Run) -> dict[str, Any]:
 
 
 def _with_defaults(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return all parameters of a learner or student, or only ``settings`` if this version does not know the name."""
+    """Return all parameters of a learner or student, or only ``settings`` if this version has none with that name."""
     try:
         return learner_parameters(student_create(name, settings))
     except ValueError:

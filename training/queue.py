@@ -1,6 +1,6 @@
-"""Queue and workers: the waiting runs in order, the runs of each worker, and when each run is expected to end.
+"""Queue and workers: the waiting runs in order, the runs of each worker, and the expected end of each run.
 
-Everything is computed from heartbeats, claims, and the stages that everyone who may see a run sees. The queue does not
+Everything is computed from heartbeats, claims, and the stages shown to everyone who may see a run. The queue does not
 reveal how long individual shards or teachers take, because that depends on private records.
 """
 

@@ -27,7 +27,7 @@ alliance_contact = task_of("training.tasks.alliance_contact", alliances.alliance
 
 @shared_task
 def alliances_contact(*_: object, **__: object) -> None:
-    """Fetch news from all hubs, copy their published models, and notify operators about silent hubs and sites."""
+    """Exchange messages with all hubs, copy published models, and notify operators about silent hubs and sites."""
     alliances.alliances_contact()
     joint_runs.hub_models_publish()
     joint_runs.hub_withdrawals_apply()

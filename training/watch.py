@@ -205,7 +205,7 @@ def _outcome(mail: Mail) -> dict[str, Any] | None:
     return {"outcome": outcome} if outcome and (outcome.faults or outcome.locked) else None
 
 
-def _low(mail: Mail) -> dict[str, Any] | None:
+def _budget_low(mail: Mail) -> dict[str, Any] | None:
     low = budgets_low(mail.study, study_budgets(mail.study)) if mail.study else []
     groups = [(capfirst(Level(each.level).label), each.policy, round(100 * each.share_left, 1)) for each in low]
     return {"groups": groups} if groups else None
@@ -219,7 +219,7 @@ def mail_kinds_register() -> None:
         MailKind("approval_failed", _("an approved run could not be planned"), _waiting_run, wish="approvals"),
         MailKind("run_ended", _("a run has ended"), _run, wish="ends"),
         MailKind("share_used", _("a group has used most of its share in a run"), _run, wish="shares"),
-        MailKind("budget_low", _("a privacy group has little of its budget left"), _low, wish="shares"),
+        MailKind("budget_low", _("a privacy group has little of its budget left"), _budget_low, wish="shares"),
         MailKind("joint_proposed", _("a hub proposes a run across sites"), _proposal, wish="approvals"),
         MailKind("key_waiting", _("a site's new key needs to be confirmed"), _key, wish="approvals"),
         MailKind(

@@ -1,4 +1,4 @@
-"""Checks of numeric arguments, with messages that say how to correct them."""
+"""Checks of numeric arguments, with messages that contain the remedy."""
 
 from typing import Literal
 

@@ -223,7 +223,7 @@ class Lapses:
             if place >= since:
                 lapse = self._ended_by(kind, form, answered_by)
             else:
-                lapse = _not_theirs(answering(kind, until, day_of(recorded_at)), answered_by)
+                lapse = _lapse_of_answerer(answering(kind, until, day_of(recorded_at)), answered_by)
             if lapse is None and answered_by != Answerer.PERSON and until is not None:
                 lapse = Lapse.ANSWERER if day_begin(until) <= min(following, self._at) else None
             if lapse is not None:
@@ -246,7 +246,7 @@ class Lapses:
         return None if kind == answered_by else Lapse.ANSWERER
 
 
-def _not_theirs(answers: Answering, answered_by: str) -> Lapse | None:
+def _lapse_of_answerer(answers: Answering, answered_by: str) -> Lapse | None:
     """Return the reason why a consent by ``answered_by`` was invalid while ``answers`` was recorded (None if valid).
 
     Until a restored backup is corrected, it accepts consents from the person whom it records as answering.

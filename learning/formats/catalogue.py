@@ -113,7 +113,7 @@ def _shuffled(count: int) -> np.ndarray:
 
 
 def _split_digits(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
-    """Split into 1,300 private digits, each with its own holder, 300 public digits, and 197 test digits."""
+    """Return 1,300 private digits, each with its own holder, 300 public digits, and 197 test digits."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -1,4 +1,4 @@
-"""Declared columns of a table: their form in a document, and how their values are encoded as numbers.
+"""Declared columns of a table: their form in a document, and the encoding of their values as numbers.
 
 Each kind of column is a class; its fields also define its JSON document, the JSON Schema and the import page.
 

@@ -22,7 +22,7 @@ from common.spreadsheets import CsvWriter
 class DataError(ValueError):
     """Error in data, with its place (file, row, column), the problem, and the remedy.
 
-    ``row`` counts from 1, like line numbers in an editor; ``remedy`` is a sentence about what to do. Pages translate
+    ``row`` counts from 1, like line numbers in an editor; ``remedy`` is a sentence with instructions. Pages translate
     both if they are a ``Sentence`` or marked for translation.
 
     >>> print(DataError("“x” is no number.", "Write a number.", file="a.csv", row=3, column="age"))

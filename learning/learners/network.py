@@ -123,7 +123,7 @@ class CNNModel(ImageModel[Network]):
 def train_network(
     x: Records, y: Labels, *, classes: int, seed: int, epochs: int, batch: int, learning_rate: float, progress: Progress
 ) -> CNNModel:
-    """Minimise the cross entropy with Adam, on the GPU if there is one.
+    """Return a network trained with Adam to minimise the cross entropy, on the GPU if there is one.
 
     Classes missing from ``y`` get probability 0, because their outputs were never trained.
     """

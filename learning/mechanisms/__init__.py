@@ -1,1 +1,1 @@
-"""Mechanisms: a package for each method, with its questions and how holders answer them. Does not import Django."""
+"""Mechanisms: a package for each method, with its questions and the holders' answers. Does not import Django."""

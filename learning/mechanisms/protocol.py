@@ -72,7 +72,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class PlanError(ValueError):
-    """Error raised if a run cannot be planned as requested. The message explains what to do."""
+    """Error raised if a run cannot be planned as requested. The message contains the remedy."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -376,7 +376,7 @@ class Coordinates:
         return cls(state["matrix"], state["offset"], float(state["reduction"]), metric, float(state["scale"]))
 
     def __call__(self, features: Floats) -> NDArray[np.int8]:
-        """Return coordinates `(n, components)` of features `(n, features)`; the mean point is 0 under either metric."""
+        """Return coordinates `(n, components)` of features `(n, features)`; those of the mean point are 0."""
         steps = self._steps(features)
         if self.metric == "cosine":
             # the numbers are integers, so the sum of squares is exact

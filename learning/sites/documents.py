@@ -26,7 +26,7 @@ DOMAIN = "ipate-sites-1"
 
 
 class Refused(ValueError):
-    """Refusal of a site or a hub to act. The message says what was refused and how to proceed.
+    """Refusal of a site or a hub to act. The message contains the refused action and the remedy.
 
     Attributes:
         sentence: The message, which pages translate.

@@ -107,7 +107,7 @@ def student_forecast(
 
 
 class VotesRehearsal:
-    """Teachers trained on labelled points, and how well their releases predict the classes of other points."""
+    """Teachers trained on labelled points, and the accuracy of their releases for the classes of other points."""
 
     def __init__(
         self,

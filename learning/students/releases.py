@@ -91,7 +91,7 @@ class Releases:
 
     @cached_property
     def weights(self) -> Floats:
-        """Reliability of a label, `(Q,)` from 0 to 1: how far the most likely class is above chance.
+        """Reliability of a label, `(Q,)` from 0 to 1: the lead of the most likely class over chance.
 
         The reliability is 0 if the largest count leads by less than a standard deviation of the noise, because such a
         label is mostly noise.

@@ -1,4 +1,4 @@
-"""Joint runs: proposing them at the hub, accepting or declining them at sites, excluding a site, and the model.
+"""Joint runs: proposals at the hub, their acceptance at sites, exclusion of a site, and the model.
 
 If a run produces a model, the hub trains it from the totals; every site verifies it and stores it as a version of its
 own run. If the hub later withdraws a model or a table, the sites withdraw it as well.

@@ -75,7 +75,7 @@ class AwaitedSite:
 
 
 def pending_sites(run: Run) -> list[AwaitedSite]:
-    """Return the sites that the open question of a joint run is waiting for, as far as this installation knows."""
+    """Return the sites that the open question of a joint run is waiting for, according to this installation's data."""
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
     question = None if joint is None or run.has_ended else joint.questions.filter(closed_at=None).first()
     if joint is None or run.alliance is None or question is None or (question.is_endorsed and not run.alliance.is_hub):

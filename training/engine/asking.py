@@ -329,7 +329,7 @@ def answers_delete(run: Run, until: int) -> None:
 
 
 def run_part_do(part: Any, *, status: str, work: Callable[[Any], str], died: str) -> bool:
-    """Do a part of a run while the run is in ``status``; see :func:`common.jobs.part_do`."""
+    """Carry out a part of a run while the run is in ``status``; see :func:`common.jobs.part_do`."""
     done = part_do(part, is_due=lambda found: found.run.status == status, work=work, died=died)
     if done:
         Run.objects.filter(pk=part.run_id).update(heartbeat=timezone.now())

@@ -137,7 +137,7 @@ def records_store(
 
 
 def _by_owner(owners: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the owners (P,) ascending, the rows (N,) in their owners' order, and where each owner's rows end (P,).
+    """Return the owners (P,) ascending, the rows (N,) in their owners' order, and the end (P,) of each owner's rows.
 
     >>> [each.tolist() for each in _by_owner(np.array([7, 5, 7]))]
     [[5, 7], [1, 0, 2], [1, 3]]

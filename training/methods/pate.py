@@ -142,7 +142,7 @@ def vote_question(run: Run) -> TeachersQuestion:
 
 @lru_cache(maxsize=2)
 def _participation(run_id: UUID, seed: str) -> NDArray[np.bool_]:
-    """Return which teachers take part in which queries, (teachers, points), from the plan's public seed."""
+    """Return a mask (teachers, points) of participation in queries, drawn with the plan's public seed."""
     run = Run.objects.select_related("public_dataset").get(pk=run_id)
     return public_participation(plan_from_json(run.plan), run.public_points.rows, seed)
 

@@ -208,7 +208,7 @@ class _Asked:
         return replace(counting, aggregator=NoisyCounts(sigma=_rounded_up((self.points * dearest) ** 0.5)).parameters())
 
 
-def _dearest(plan: Plan, budgets: Sequence[VoteBudget]) -> float:
+def _largest_cost(plan: Plan, budgets: Sequence[VoteBudget]) -> float:
     """Return the largest cost of an answered query to any group, as a share of that group's budget."""
     return max(
         budget.answer / budget.allowed * (group.participants / group.teachers if group.participants else 1.0)
@@ -250,7 +250,7 @@ def _compared(
             queries = min([asked.points, *affordable])
             expected = rehearsal.forecast(plan, queries) if queries else None
             if expected is not None:
-                charge = _dearest(plan, budgets)
+                charge = _largest_cost(plan, budgets)
                 sigma, records = plan.aggregator.deviation, records_of(plan)
                 found.append(Compared(teachers, records, releases, queries, sigma, charge, expected))
     return tuple(found)

@@ -130,12 +130,12 @@ class DatasetImport(models.Model):
 
     @property
     def is_of_people(self) -> bool:
-        """Whether its rows belong to people and are private; always False in a rehearsal."""
+        """Whether the import's rows belong to people and are private; always False in a rehearsal."""
         return self.kind == Dataset.Kind.PRIVATE and not self.study.rehearsal
 
     @property
     def folder(self) -> str:
-        """Folder of its files in private storage."""
+        """Folder of the import's files in private storage."""
         return f"imports/{self.pk}"
 
 

@@ -26,7 +26,7 @@ class Published(models.Model):
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether it was withdrawn and can therefore no longer be downloaded."""
+        """Whether the result was withdrawn and can therefore no longer be downloaded."""
         return self.withdrawn_at is not None
 
 
@@ -91,7 +91,7 @@ class StudentModel(Published):
 
     @property
     def is_released_itself(self) -> bool:
-        """Whether this version is the model that the run itself released step by step, rather than a student."""
+        """Whether this version is the model released by the run's steps, rather than a student."""
         return released_itself(self.learner)
 
 

@@ -155,7 +155,7 @@ _WORK: dict[str, Callable[[Any], bool]] = {
 
 
 def task_do(task: str, pk: str) -> None:
-    """Do the work that a message refers to, or more urgent work that is waiting.
+    """Carry out the work that a message refers to, or more urgent work that is waiting.
 
     In the second case, the message is sent again so that its work is done later. The more urgent work's own message
     then has no effect.

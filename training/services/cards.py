@@ -207,7 +207,7 @@ def result_card(run: Run) -> dict[str, Any]:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    """Return the section that all cards have: the origin, the people responsible, and how the promise is kept."""
+    """Return the section that all cards have: the origin, the people responsible, and the basis of the promise."""
     return {
         "study": run.study.title,
         "purpose": run.study.purpose,

@@ -32,7 +32,7 @@ from training.models import Run, StudentModel
 
 @transaction.atomic
 def download_record(*, run: Run, what: str, digest: str = "", acting_user: AbstractBaseUser) -> None:
-    """Record in the register that ``acting_user`` has received ``what`` of ``run``, except in a rehearsal.
+    """Record in the register the download of ``what`` from ``run`` by ``acting_user``, except in a rehearsal.
 
     Requests for labels are not recorded if the method releases no labels. A user who pages through labels is recorded
     once, and again only after more labels have been released. A user who requests predictions is recorded only the

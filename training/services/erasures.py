@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class _Rest:
+class _RemainingRows:
     """New file of a dataset that omits some holders' rows; ``gone`` is the number of omitted rows by holder.
 
     The dataset does not use the file yet.
@@ -66,14 +66,14 @@ def records_erase(study_id: int | str) -> int:
     """
     study, erased = Study.objects.get(pk=study_id), 0
     while waiting := holders_waiting(study):
-        rests = [rest for dataset in _private(study) if (rest := _rest(dataset, waiting)) is not None]
+        remaining = [rest for dataset in _private(study) if (rest := _file_without(dataset, waiting)) is not None]
         try:
-            done = _commit(study, waiting, rests)
+            done = _commit(study, waiting, remaining)
         except BaseException:
-            arrays_delete(*(rest.artifact for rest in rests))
+            arrays_delete(*(rest.artifact for rest in remaining))
             raise
         if not done:  # someone consented again, or another worker was faster, so check again
-            arrays_delete(*(rest.artifact for rest in rests))
+            arrays_delete(*(rest.artifact for rest in remaining))
         erased += len(waiting) if done else 0
     if erased:
         logger.info("Study %s: erased the records of %s.", study.pk, counted(erased, "person", "people"))
@@ -84,7 +84,7 @@ def _private(study: Study) -> list[Dataset]:
     return list(Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, removed_at=None))
 
 
-def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
+def _file_without(dataset: Dataset, holders: Collection[int]) -> _RemainingRows | None:
     """Write a new file of a dataset that omits the rows of ``holders``; return None if they own no rows."""
     arrays = records_load(dataset)
     before, owners = dataset.artifact, arrays_load(dataset.artifact, "holder")["holder"]
@@ -93,7 +93,7 @@ def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
         return None
     rest = {name: array[stays] for name, array in arrays.items()}
     artifact, digest = records_store(rest, before=before)
-    return _Rest(
+    return _RemainingRows(
         dataset,
         before,
         artifact,
@@ -106,12 +106,12 @@ def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
 
 
 @transaction.atomic
-def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
+def _commit(study: Study, waiting: Collection[int], remaining: list[_RemainingRows]) -> bool:
     """Point the datasets to the new files and record the erasures; return False if the state has changed meanwhile."""
     study = study_lock(study.pk)
     if not set(waiting) <= holders_waiting(study):
         return False
-    for rest in rests:
+    for rest in remaining:
         with changes_recorded([rest.dataset], acting_user=None):
             changed = Dataset.objects.filter(pk=rest.dataset.pk, artifact=rest.before).update(
                 artifact=rest.artifact,
@@ -123,17 +123,17 @@ def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
         if not changed:
             transaction.set_rollback(True)
             return False
-    rows = sum((rest.gone for rest in rests), Counter[int]())
+    rows = sum((rest.gone for rest in remaining), Counter[int]())
     holders_erase(study, {holder: rows[holder] for holder in waiting})
     for run in Run.objects.filter(study=study):
         if run.status == Run.Status.FINISHED:
             predictions_forget(run, waiting)
         else:
             coordinates_forget(run)
-    transaction.on_commit(lambda: arrays_delete(*(rest.before for rest in rests)))
+    transaction.on_commit(lambda: arrays_delete(*(rest.before for rest in remaining)))
     # Keys are destroyed before the commit. After a crash in between, the erasures are still pending and will be
     # repeated.
-    for rest in rests:
+    for rest in remaining:
         keys_destroy(ring_of(rest.before), rest.gone)
     return True
 

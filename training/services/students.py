@@ -439,7 +439,7 @@ def student_learn(training_id: int | str, progress: Progress | None = None) -> b
             worked = run_part_do(
                 training,
                 status=Run.Status.FINISHED,
-                work=lambda found: _worked(found, progress),
+                work=lambda found: _task_run(found, progress),
                 died=gettext_noop("Too many workers crashed during this task. Check their logs for the reason."),
             )
         except WorkYielded:
@@ -454,7 +454,7 @@ def _fail(training: StudentTraining, message: str) -> None:
     StudentTraining.objects.filter(pk=training.pk).update(message=message, state=StudentTraining.State.DONE)
 
 
-def _worked(training: StudentTraining, also: Progress | None) -> str:
+def _task_run(training: StudentTraining, also: Progress | None) -> str:
     """Run a training task and write its result; return an empty file name, because nothing is kept in private storage.
 
     Raises RunError if the public points were removed after the request.

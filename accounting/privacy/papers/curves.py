@@ -443,7 +443,7 @@ def _log_moment(excess: FloatArray, slack: FloatArray) -> FloatArray:
 
 
 def _huge_log_moment(log_base: FloatArray, exponent: FloatArray, linear: FloatArray, slack: FloatArray) -> FloatArray:
-    """Return log moments when some exceed the float range, by using logarithms in the rows with large moments."""
+    """Return log moments that may exceed the float range, using logarithms in the rows with large moments."""
     joint = log_base + exponent
     peak = np.maximum(joint.max(axis=0), 0.0)
     small = _log_moment(_difference(log_base, np.minimum(exponent, 1 - log_base)).sum(axis=0) - linear, slack)

@@ -174,7 +174,7 @@ QUANTILES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True)
 class LevelPart:
-    """Level's part of a table: number of ``people`` according to the head counts, and ``weight`` of each person."""
+    """Part of a table for one level: number of ``people`` from the head counts, and ``weight`` of each person."""
 
     name: str
     people: float

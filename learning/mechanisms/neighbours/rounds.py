@@ -378,7 +378,7 @@ def next_round(
         share=share,
         agreement=planned.agreement,
     )
-    return planned, voters + _worth((agreement + right) / 2, agreement, voters, planned.sigma, n_classes)
+    return planned, voters + _equivalent_voters((agreement + right) / 2, agreement, voters, planned.sigma, n_classes)
 
 
 def _chosen(single: RoundForecast, enough: bool) -> Sentence:
@@ -400,7 +400,7 @@ def _charged_as(agreement: float) -> float:
     return float(np.clip(1.0 - _UNEVEN * (1.0 - agreement), 0.0, _MOST_AGREEMENT))
 
 
-def _worth(
+def _equivalent_voters(
     right: float, agreement: float, voters: NDArray[np.float64], sigma: float, n_classes: int
 ) -> NDArray[np.float64]:
     """Return the number of voters with as much evidence as a prediction with accuracy `right`."""

@@ -1,4 +1,4 @@
-"""Public points that stand in for records: which of them are near each query, and the classes in its neighbourhood."""
+"""Public points that stand in for records: their distances from the queries, and the classes in neighbourhoods."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class VoteBudget:
-    """Budget of one of the plan's groups, and what a query costs each of its members, in μ².
+    """Budget of one of the plan's groups, and the cost of a query to each of its members, in μ².
 
     ``cap`` is the smallest cap in the group, and ``allowed`` is the run's share of that cap. For the other fields, see
     :class:`learning.mechanisms.pate.aggregators.aggregator.VoteCharge`.
@@ -313,7 +313,7 @@ class TeachersQuestion:
         return (self._present(place, start, start + len(answered)) * costs).sum(axis=1)
 
     def _affordable_by_group(self, answered: NDArray[np.bool_]) -> list[int]:
-        """Return, for each group, the number of leading queries for which it can pay, given which ones were answered.
+        """Return, for each group, the number of leading queries for which it can pay, given a mask of answered ones.
 
         Groups that share teachers pay together and stop voting together.
         """

@@ -369,7 +369,7 @@ def _with_weights(
     gridded = np.rint(weights / GRID) * GRID
     hosts = [replace(each, weight=float(weight)) for each, weight in zip(plan.groups, gridded, strict=False)]
     exact = {each.name: float(weight) for each, weight in zip(everyone, weights, strict=True)}
-    guests = [_guest(each, exact, hosts) for each in everyone[len(hosts) :]]
+    guests = [_with_copied_holders(each, exact, hosts) for each in everyone[len(hosts) :]]
     notes = [
         Sentence(
             gettext_noop(
@@ -387,7 +387,7 @@ def _with_weights(
     return replace(plan, groups=groups, notes=(*plan.notes, *notes))
 
 
-def _guest(guest: GroupPlan, exact: Mapping[str, float], hosts: Sequence[GroupPlan]) -> GroupPlan:
+def _with_copied_holders(guest: GroupPlan, exact: Mapping[str, float], hosts: Sequence[GroupPlan]) -> GroupPlan:
     """Copy a group's holders into as many teachers of a stricter group as the group's own weight allows.
 
     The charge grows with the square of these teachers' total weight, as for a single teacher of that weight.

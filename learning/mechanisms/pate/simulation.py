@@ -234,7 +234,7 @@ class RehearsedVote(TeachersQuestion):
         return slice(start, self.size)
 
     def state(self, released: Arrays | None) -> VoteState | None:  # type: ignore[override]
-        """Return None before the vote, because the vote can end before its first label."""
+        """Return the state after the simulated vote; None before it."""
         return None if released is None else super().state(released)
 
     def stop(self, state: VoteState | None) -> Stop | None:

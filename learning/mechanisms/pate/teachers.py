@@ -136,7 +136,7 @@ class Teachers(Choices):
 
     @property
     def leaves_open(self) -> bool:
-        """Whether the number of teachers or the way they vote is left for the plan to choose."""
+        """Whether the plan has to choose the number of teachers or the kind of vote."""
         return self.teachers is None or self.aggregator is None
 
     def vote(self) -> Aggregator:

@@ -1,4 +1,4 @@
-"""Votes of teachers: counts, checks, and how Individualized PATE copies, weights or silences teachers by group.
+"""Votes of teachers: counts, checks, and the duplicates, weights and participation of groups in Individualized PATE.
 
 Source: Boenisch, Mühl, Rinberg, Ihrig, Dziedzic, "Individualized PATE: Differentially Private Machine Learning with
 Individual Privacy Guarantees" (PoPETs 2023), and the thesis behind it. A budget is an ε; only the ratios of budgets

@@ -229,7 +229,7 @@ def plan_sampled(
     clip_norm: float,
     weights: int,
 ) -> SampledPlan:
-    """Plan a run whose steps make every group spend its share of the cap, as (μ², δ′).
+    """Return the plan of a run whose steps make every group spend its share of the cap, as (μ², δ′).
 
     For every group and in both directions, the curve δ(ε) of the run lies below the curve of μ with δ′ at every ε
     (:func:`accounting.privacy.sampled_gaussian_mu`). *sample* and *scale* are Algorithms 1 and 2 with μ instead of ε.
@@ -272,7 +272,7 @@ def plan_sampled(
 def standard(
     targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
-    """Plan DP-SGD with the smallest promise for all groups."""
+    """Return the phases of DP-SGD with the smallest promise for all groups."""
     allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
     return (_phase(allowed, sizes, np.ones(len(allowed), bool), cost, steps, rate, clip_norm),)
 
@@ -280,7 +280,7 @@ def standard(
 def without_strictest(
     targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
-    """Plan E.1: DP-SGD with the second smallest promise, without the groups that have the smallest promise.
+    """Return the phases of baseline E.1: the second smallest promise, without groups that have the smallest.
 
     Raises:
         ValueError: All groups have the same promise.
@@ -295,7 +295,7 @@ def without_strictest(
 def group_after_group(
     targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
-    """Plan E.2: DP-SGD with one group at a time, smallest promise first, with steps proportional to the sizes."""
+    """Return the phases of baseline E.2: one group at a time, smallest promise first, steps proportional to sizes."""
     allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
     order = np.argsort(allowed)
     ends = np.rint(np.cumsum(sizes[order]) / sizes.sum() * steps).astype(int)
@@ -308,7 +308,7 @@ def group_after_group(
 
 
 def non_private(group_sizes: ArrayLike, *, steps: int, rate: float, clip_norm: float) -> Phases:
-    """Plan steps without noise or clipping. Such steps give no privacy, but show its cost by comparison."""
+    """Return the phases of steps without noise or clipping. They give no privacy, but show its cost by comparison."""
     sizes = np.asarray(group_sizes, np.float64)
     norms = np.full(len(sizes), _UNCLIPPED * clip_norm)
     rates = np.full(len(sizes), float(rate))
@@ -316,14 +316,14 @@ def non_private(group_sizes: ArrayLike, *, steps: int, rate: float, clip_norm: f
 
 
 def _sample(limits: Floats, sizes: Floats, *, cost: CostOf, steps: int, rate: float, clip_norm: float) -> Phases:
-    """Plan Algorithm 1."""
+    """Return the phases of Algorithm 1 (*sample*); see `sample_rates`."""
     sigma, rates = spend_equally(cost(steps), limits, shares_of(sizes, len(limits)), steps=steps, rate=rate)
     norms = np.full(len(limits), float(clip_norm))
     return ((SampledMechanism(rates, norms, sigma, clip_norm, expected=rate * float(sizes.sum())), steps),)
 
 
 def _scale(limits: Floats, sizes: Floats, *, cost: CostOf, steps: int, rate: float, clip_norm: float) -> Phases:
-    """Plan Algorithm 2."""
+    """Return the phases of Algorithm 2 (*scale*); see `scale_norms`."""
     own = [required_noise(cost(steps), limit, steps=steps, rate=rate) for limit in limits.tolist()]
     sigma, norms = balanced_norms(own, shares_of(sizes, len(limits)), clip_norm)
     rates = np.full(len(limits), float(rate))
@@ -372,7 +372,7 @@ def _notes(mechanism: SampledMechanism, weights: int) -> tuple[Sentence, ...]:
 def _phase(
     targets: Floats, sizes: Floats, taking_part: np.ndarray, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> tuple[SampledMechanism, int]:
-    """Plan steps in which only these groups take part, with the smallest of their targets."""
+    """Return a phase in which only these groups take part, with the smallest of their targets."""
     own = min(1.0, rate * float(sizes.sum()) / float(sizes[taking_part].sum()))
     sigma = required_noise(cost(steps), float(targets[taking_part].min()), steps=steps, rate=own)
     rates = np.where(taking_part, own, 0.0)

@@ -628,7 +628,7 @@ def sums_digest(sums: NDArray[Any]) -> str:
 
 
 def _ridged(matrix: Floats, ridge: float) -> Floats:
-    """Add the ridge.
+    """Return a curvature matrix with the ridge added to its diagonal.
 
     The intercept gets a smaller ridge. A full ridge would slow it down; without a ridge, it would be noisy.
     """

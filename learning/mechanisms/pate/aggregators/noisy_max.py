@@ -119,7 +119,7 @@ class LNMax(Aggregator):
         return math.sqrt(2) / self.gamma
 
     def charge(self, sensitivity: float) -> VoteCharge:
-        """Return the μ² of a label, which satisfies pure DP with ε₀ = 2γw."""
+        """Return the μ² of a label. Its release satisfies pure DP with ε₀ = 2γw."""
         return VoteCharge(0.0, lnmax_charge(sensitivity, self.gamma))
 
     def _noisy_argmax(self, votes: NDArray[np.float64], noise: Noise) -> NDArray[np.int64]:
