@@ -49,7 +49,7 @@ class Deadline:
 
 @dataclass(frozen=True)
 class CommitteeAct:
-    """Entry of the history: an act with its time, the person who acted, and what they wrote."""
+    """Entry of the history: an act with its time, the person who acted, and that person's text."""
 
     at: datetime
     by: str

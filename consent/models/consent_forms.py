@@ -1,4 +1,4 @@
-"""Consent forms: versions, proposals, drafts, and how long a consent is valid."""
+"""Consent forms: versions, proposals, drafts, and the validity of consents."""
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models

@@ -1,4 +1,4 @@
-"""Decisions of holders, what precedes them (drafts, answers to check questions), and staff access to decisions."""
+"""Decisions of holders, their drafts and answers to check questions, and staff access to decisions."""
 
 from django.db import models
 from django.db.models import F, Q

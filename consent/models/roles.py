@@ -1,4 +1,4 @@
-"""Roles in a study: who has them, who proposes and confirms changes, and which roles one person must not combine.
+"""Roles in a study: members, proposed and confirmed changes, and roles that one person must not combine.
 
 These rules are defined only here; :mod:`consent.services.memberships` and the database enforce them.
 

@@ -1,1 +1,1 @@
-"""People of a study: who they are, who answers for them, and how many there are."""
+"""People of a study: their pseudonyms, the people who answer for them, and their numbers."""

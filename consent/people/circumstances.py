@@ -1,4 +1,4 @@
-"""Holders' circumstances: who answers for each holder, and what ends a consent without a withdrawal.
+"""Holders' circumstances: the person who answers for each holder, and events that end a consent without a withdrawal.
 
 Consent is valid until one of these happens: a form that requires a new answer is published, the consent's validity
 expires, another person starts to answer, or the person dies or can no longer decide and their study ends consent in
@@ -139,13 +139,13 @@ def required_form_version(study: Study, at: datetime | None = None) -> int:
 def valid_forms(study: Study, at: datetime) -> set[int]:
     """Return the primary keys of the versions for which a consent is valid at ``at``."""
     forms = ConsentForm.objects.filter(study=study).order_by().values_list(*_FORM_COLUMNS)
-    return _that_count(list(forms), at)
+    return _valid_versions(list(forms), at)
 
 
 _FORM_COLUMNS = ("pk", "version", "renewal", "published_at")
 
 
-def _that_count(rows: list[Any], at: datetime) -> set[int]:
+def _valid_versions(rows: list[Any], at: datetime) -> set[int]:
     """Return the primary keys of the versions valid at ``at``, given the ``_FORM_COLUMNS`` of all versions."""
     required = max((row[1] for row in rows if row[2] == Renewal.REQUIRED and row[3] <= at), default=0)
     return {row[0] for row in rows if row[1] >= required}
@@ -164,7 +164,7 @@ class Lapses:
         # A consent is determined by the information that the person received when they decided, not by later versions.
         afterwards = ("facts__after_death", "facts__after_incapacity")
         forms = list(ConsentForm.objects.filter(study=study).order_by().values_list(*_FORM_COLUMNS, *afterwards))
-        self._forms = _that_count(forms, at)
+        self._forms = _valid_versions(forms, at)
         self._afterwards: dict[int | None, tuple[str, str]] = {row[0]: (row[4], row[5]) for row in forms}
         # Ordered by time, because circumstances lost in a restore are recorded again after newer ones.
         circumstances = Circumstance.objects.filter(study=study, recorded_at__lte=at).order_by(

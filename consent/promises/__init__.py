@@ -1,1 +1,1 @@
-"""Promises to holders: what an ε means for them, their current state, and how their records were used."""
+"""Promises to holders: the meaning of an ε for them, their current state, and the uses of their records."""

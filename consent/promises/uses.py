@@ -258,7 +258,7 @@ class Result:
 
     @property
     def moment(self) -> str:
-        """Return one or two sentences on when it was published, and whether it was changed or withdrawn later."""
+        """Return one or two sentences on the time of publication and any later change or withdrawal."""
         sentences = [_("Published on %(day)s.") % {"day": _day(self.published_at)}]
         if self.changed_at is not None:
             sentences.append(_("It was replaced by another version on %(day)s.") % {"day": _day(self.changed_at)})

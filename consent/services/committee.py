@@ -66,7 +66,7 @@ def harm_write(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[st
 
 @transaction.atomic
 def quorum_set(*, study: Study, acting_user: AbstractBaseUser, quorum: int) -> Study:
-    """Set how many people other than the proposer have to approve a policy or a form.
+    """Set the number of people, besides the proposer, who have to approve a policy or a form.
 
     Raises:
         ValidationError: the number is not from 1 to 9, or a pending proposal requires a different number.

@@ -147,7 +147,7 @@ def _unreached(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 
 def _new_form(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Return decisions of people who decided before the newest version that asks again was published."""
+    """Return decisions made before the publication of the newest version that requires a new answer."""
     asking: dict[int, ConsentForm] = {}
     current: dict[int, list[int]] = {}
     for form in ConsentForm.objects.filter(study__in=studies).order_by("version"):

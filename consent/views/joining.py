@@ -251,7 +251,7 @@ def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def _tell(holder: DataHolder, way: str, form: HolderAddressForm) -> str:
-    """Store how the holder wants to be contacted, and return a message that confirms it."""
+    """Store the holder's choice of contact, and return a confirmation message."""
     if way == HolderAddress.Way.MAIL:
         mail.address_leave(holder=holder, email=form.cleaned_data["email"])
         return _("We have sent you an email. Open the link in it to confirm your address.")

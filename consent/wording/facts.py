@@ -238,7 +238,7 @@ def changed_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 
 
 def contradictions(texts: Mapping[str, str], study: Study) -> Iterator[str]:
-    """Yield mentions of a processor in a form's texts if the facts say that no one else sees raw records."""
+    """Yield mentions of a processor in a form's texts if, according to the facts, no one else sees raw records."""
     if study.recipients:
         return
     for text in texts.values():

@@ -175,7 +175,7 @@ def test_impossible_values_are_refused(study, holder) -> None:
     for pseudonym, kind, until, says in (
         ("P-1", "guardian", None, "comes of age"),
         ("P-1", "guardian", date(2025, 1, 1), "Record that the person answers for themselves"),
-        ("P-1", "died", OF_AGE, "Leave it empty"),
+        ("P-1", "died", OF_AGE, "Leave the date empty"),
         ("P-2", "proxy", None, "has died"),
         ("P-1", "incapable", None, "Another person already answers for these"),
     ):

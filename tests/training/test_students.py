@@ -516,4 +516,4 @@ def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch,
     if fields["method"] == STEPS_RUN["method"]:
         with translation.override("de"):
             german = as_("olga").get(url("run_tab", run, "card"), headers={"accept-language": "de"}).text
-        assert "Diese Klassen sind bei den Personen häufiger oder seltener: a, c." in german
+        assert "deutlich häufiger oder seltener als bei den öffentlichen Punkten: a, c." in german
