@@ -161,7 +161,7 @@ def parts_send(parts: models.QuerySet, task: str) -> None:
 
 
 def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], str], died: str) -> bool:
-    """Do a part unless it has already been done.
+    """Carry out a part unless it is already done.
 
     Args:
         part: The row, a :class:`Part`.

@@ -1,4 +1,4 @@
-"""Idempotent handling of requests: each takes effect once, no matter how often it is sent.
+"""Idempotent handling of requests: each takes effect once, even if it is sent several times.
 
 The first request with a one-time key is handled in the same transaction that stores its row, so either both take effect
 or neither does. A later or simultaneous request waits for that transaction and gets the same response.

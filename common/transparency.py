@@ -99,7 +99,7 @@ def hiding(key: bytes, name: bytes) -> tuple[int, bytes]:
 
 @dataclass(frozen=True)
 class State:
-    """Tree of one moment.
+    """Merkle tree of the rows at one time.
 
     Attributes:
         key: 32 secret bytes of the moment.

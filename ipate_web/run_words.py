@@ -312,7 +312,7 @@ def charged_words(run: Run) -> str:
 
 @register.filter
 def counted_words(run: Run) -> str:
-    """Return a description of how the rehearsal counted its costs."""
+    """Return a description of the accounting of a rehearsal's costs."""
     return translated(method_of(run).counted(run))
 
 

@@ -130,7 +130,7 @@ def privacy(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def accessibility(request: HttpRequest) -> HttpResponse:
-    """Describe how accessible the site is and where to report a barrier; open to everyone."""
+    """Show the accessibility statement, with the contact for reporting barriers; open to everyone."""
     return _page(request, "accessibility")
 
 

@@ -27,7 +27,7 @@ _TYPED = {"RunProposal": "Proposal", "PlanRequest": "PlanRequest", "RunDetail": 
 
 
 def choices_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Give each method separate components for proposals and runs; ``method`` tells programs which one applies.
+    """Give each method separate components for proposals and runs; ``method`` identifies the component.
 
     A proposal may omit ``method``, which the site then suggests, and choices that have a default. Programs generated
     from the schema always name the method.

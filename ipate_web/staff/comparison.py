@@ -301,7 +301,7 @@ def _id(text: str) -> UUID | None:
 
 
 def _problem(count: int, present: int) -> str:
-    """Return the error in a selection of runs, and how to correct it (empty if there is none)."""
+    """Return the error in a selection of runs, with the remedy (empty if there is none)."""
     if count > MOST:
         message = _("%(wanted)d runs are too many for one page. Select at most %(most)d.")
         return message % {"wanted": count, "most": MOST}

@@ -1,4 +1,4 @@
-"""Pages of the consent form: draft, facts, publication, and how well people understand it (check questions)."""
+"""Pages of the consent form: draft, facts, publication, and results of the check questions."""
 
 from dataclasses import dataclass
 from itertools import pairwise

@@ -215,7 +215,7 @@ def _papers(study: Study) -> FormsOnPaper | None:
 
 @study_form("consent.invite_holders")
 def letters(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show the letters that are due and how each person is contacted. Print letters; their codes are shown once."""
+    """Show the letters that are due and each person's contact. Print letters; their codes are shown once."""
     if request.method == "POST":
         kind = request.POST.get("kind", "")
         if kind not in Letter.Kind.values:

@@ -250,7 +250,7 @@ def person_chosen(request: SignedInRequest, study: Study) -> dict[str, str]:
 
 @study_form("consent.invite_holders")
 def person(request: SignedInRequest, study: Study, person: UUID) -> HttpResponse:
-    """Show facts about one person, how they were contacted, and possible actions, but never their choice.
+    """Show facts about one person, contacts with them, and possible actions, but never their choice.
 
     A POST records that the letter with the person's link came back.
     """

@@ -78,7 +78,7 @@ def consents_export(request: SignedInRequest, study: Study, kind: str) -> Stream
 
 @study_form("training.approve_run")
 def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show the counts that plans use, how to draw new ones, and a form for public numbers. Not for rehearsals."""
+    """Show the counts used by plans, and forms for drawing new ones and for public numbers. Not for rehearsals."""
     if study.rehearsal:
         raise Http404
     form = HeadCountForm(request.POST if "enter" in request.POST else None)

@@ -1,4 +1,4 @@
-"""Restore a backup into an empty installation, verify it, measure how long this takes, and delete the installation.
+"""Restore a backup into an empty installation, verify it, measure the duration, and delete the installation.
 
 The database, files and journal of this installation stay as they are, because a new process restores into a separate
 folder under IPATE_VAR_DIR, with a copy of the journal. On PostgreSQL, name an empty database with --database. The exit
