@@ -151,6 +151,7 @@ def test_an_administrator_gives_a_role_and_sees_the_sites_health(as_: Callable[[
     site.press("Give role")
     site.says("rita now has the role “data steward”.")
     assert [each.role for each in rita.memberships.filter(study=study)] == ["steward"]
+    site.page.get_by_role("button", name="Account and language").click()
     site.page.get_by_role("navigation", name="Site").get_by_role("link", name="Staff accounts").click()
     site.press("Site health")
     database = rows_of(site, "Parts of the site").filter(has_text="Database")

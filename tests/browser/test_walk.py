@@ -67,7 +67,7 @@ class Installation:
 
     def at_home(self, name: str) -> Site:
         site = self.people[name]
-        site.page.get_by_role("navigation", name="Site").get_by_role("link", name="Studies").click()
+        site.page.locator(".brand").click()
         return site
 
     def letters(self) -> Iterator[tuple[str, str]]:
