@@ -134,8 +134,7 @@ def installations(sites: int, port: int) -> list[Installation]:
 def joint_demo(
     data: str, sites: int, port: int, write: Callable[[str], Any], *, serve: bool, mode: str = "together"
 ) -> list[dict[str, Any]]:
-    """Create an alliance, carry out and show a run across its sites; return its outcome at each participant, hub
-    first.
+    """Create an alliance, carry out and show a run across its sites; return each participant's outcome, hub first.
 
     Raises:
         CommandError: A step failed, or a process stopped.
