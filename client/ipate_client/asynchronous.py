@@ -52,7 +52,7 @@ class AsyncSite:
         return await to_thread(self.site.study, slug)
 
     async def budget(self, study: Study | str) -> pd.DataFrame:
-        """Return each group's budget in a study: the most used by any member, and the reserved and remaining parts."""
+        """Return each group's budget in a study: the largest use by a member, and the reserved and remaining parts."""
         return await to_thread(self.site.budget, study)
 
     async def budget_groups(self, study: Study | str) -> list[dict[str, Any]]:

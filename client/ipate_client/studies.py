@@ -29,7 +29,7 @@ class Studies(Connection):
         return self._study(self._json("GET", at("studies", slug)))
 
     def budget(self, study: Study | str) -> pd.DataFrame:
-        """Return each group's budget in a study: the most used by any member, and the reserved and remaining parts.
+        """Return each group's budget in a study: the largest use by a member, and the reserved and remaining parts.
 
         The table has a row for each promise, with the columns level, policy, epsilon, epsilon_used, epsilon_reserved,
         epsilon_left, share_used, share_reserved, share_left, and runs, a list of uses with their times. Shares of the

@@ -158,7 +158,7 @@ class Directions:
 
     @cached_property
     def along(self) -> Floats:
-        """Change `(d,)` of the best constant, multiplied by -1, when a weight grows by 1."""
+        """Decrease `(d,)` of the best constant when each weight grows by 1."""
         return np.asarray(self.matrix[:-1, -1] / self.matrix[-1, -1], np.float64)
 
     @cached_property
