@@ -156,7 +156,9 @@ def noise_among(run: Run) -> int:
 
 
 def planned_noise_factor(run: Run) -> float:
-    """Return the ratio of the noise in a total across all of a run's sites to the noise of a single study."""
+    """Return the ratio of the noise in a total across all of a run's sites to that of one study (1 without sites)."""
+    if run.alliance_id is None:
+        return 1.0
     return math.sqrt(sites_of(run) / noise_among(run))
 
 

@@ -59,7 +59,7 @@ from learning.outcomes import KINDS, Classes, Target, target_arrays
 from learning.published import LINEAR
 from learning.representations import LinearModel, representation_save
 from learning.students import Releases, predicted
-from training.alliances.documents import noise_factor
+from training.alliances.documents import noise_factor, planned_noise_factor
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.commits import charged_faults
 from training.engine.questions import Questions, attempt_load, position_in_round, rounds_folder, state_before
@@ -101,10 +101,11 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
     levels = levels_of(promises, budgets)
     outcome = run.private_dataset.outcome
     counted = COUNTED if run.public_dataset is None else 0.0
-    part = (1 - counted) / steps.rounds
+    part, factor = (1 - counted) / steps.rounds, planned_noise_factor(run)
     try:
         counts = _counts_planned(run, levels, share * counted) if counted else None
-        placed = _placed(run, steps, strength_of(levels, share=share * part, steps=steps))
+        strength = strength_of(levels, share=share * part, steps=steps, noise_factor=factor)
+        placed = _placed(run, steps, strength)
         fitted = _space_expected(run, placed).fitted
         planned = [
             plan_steps(
@@ -115,6 +116,7 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
                 steps=steps,
                 loss=outcome.loss,
                 drawn=run.public_dataset is None,
+                noise_factor=factor,
             )
             for _ in range(steps.rounds)
         ]
@@ -360,6 +362,8 @@ class Sgd(GradientSteps):
     parts = "sgd"
     #: If there are no public points, rows drawn from the run's own counts are used instead.
     needs_public_points = False
+    #: Plans of joint runs contain the noise in totals.
+    forecast_by_people = False
     questions = GradientQuestions()
     # Chunks are short to keep the progress bar moving, and because a change of consent takes effect only from the next
     # chunk on.
@@ -568,7 +572,8 @@ def released_shares(run: Run) -> list[ClassShare] | None:
     batch = first.batches.exclude(released="").order_by("index").first()
     if batch is None:
         return None
-    return descent_shares(question_load(first).begin, arrays_load(batch.released, "sums")["sums"][0])
+    begin = _noisy(question_load(first).begin, noise_factor(run))
+    return descent_shares(begin, arrays_load(batch.released, "sums")["sums"][0])
 
 
 def releases_of_points(run: Run, model: Model) -> Releases:
@@ -609,7 +614,7 @@ def _steps(current: Round) -> tuple[list[tuple[Descent, np.ndarray]], Descent]:
 
 
 def _noisy(state: Descent, factor: float) -> Descent:
-    return replace(state, plan=replace(state.plan, sigma=state.plan.sigma * factor))
+    return replace(state, plan=replace(state.plan, noise_factor=factor))
 
 
 # --- Charts -----------------------------------------------------------------------------------------------------------

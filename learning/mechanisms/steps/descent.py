@@ -658,7 +658,7 @@ def descent_calibration(
     points = np.asarray(public, np.float64)
     points = points[np.linspace(0, len(points) - 1, min(len(points), _POINTS)).astype(np.int64)]
     features = np.column_stack([points, np.full(len(points), float(INTERCEPT))]) / length
-    noise = plan.sigma * plan.clip_norm / plan.people
+    noise = plan.noise
     checks = []
     # only the steps whose weights are averaged in the model
     for state, sums in steps[-max(1, round((1 - EARLY) * len(steps))) :]:

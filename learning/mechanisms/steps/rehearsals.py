@@ -68,7 +68,7 @@ def rehearsed(
             loss=begin.loss,
         )
         expected = np.rint(sums * copies).astype(np.int64)
-        state = state.after(expected if noise is None else release_sums(expected, begin.plan.sigma, noise))
+        state = state.after(expected if noise is None else release_sums(expected, begin.plan.total_sigma, noise))
     return state
 
 

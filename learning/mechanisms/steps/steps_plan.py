@@ -62,7 +62,8 @@ ROWS = 10_000
 _FEW = 15.0  # signal below which models were much worse than they would be without noise
 _STRONG = 5000.0
 _SMALLEST_WEIGHT = 1e-6
-_ADDED = ("per_direction", "expected", "corrects")  # left out of plans in which they are false
+# left out of plans with these values
+_ADDED = {"per_direction": False, "expected": False, "corrects": False, "noise_factor": 1.0}
 _ROUNDING = 1.0 + 1e-9  # factor of σ, so that rounding never makes the last step too expensive for an account
 
 
@@ -218,6 +219,8 @@ class StepsPlan(Stored):
             older plans, and plans whose ridge or step size was chosen, take Newton's steps with a ridge.
         corrects: Whether releases correct the curvature of the points, which are drawn from counts; false for older
             plans.
+        noise_factor: Ratio of the noise in a total across sites to that of a single study, on which charges are based;
+            1 in older plans, too.
     """
 
     sigma: float
@@ -236,6 +239,7 @@ class StepsPlan(Stored):
     per_direction: bool = False
     expected: bool = False
     corrects: bool = False
+    noise_factor: float = 1.0
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON that `from_json` can read.
@@ -243,12 +247,17 @@ class StepsPlan(Stored):
         It is unchanged for older plans, so that their questions keep their digests.
         """
         document = super().to_json()
-        return {name: value for name, value in document.items() if value or name not in _ADDED}
+        return {name: value for name, value in document.items() if name not in _ADDED or value != _ADDED[name]}
+
+    @property
+    def total_sigma(self) -> float:
+        """Noise multiplier of the released sums; charges are based on `sigma`."""
+        return self.sigma * self.noise_factor
 
     @property
     def noise(self) -> float:
         """Standard deviation of each number of a step, in units of a mean gradient per person if points have norm 1."""
-        return self.sigma * self.clip_norm / self.people
+        return self.total_sigma * self.clip_norm / self.people
 
     def level_weights(self, caps: ArrayLike) -> NDArray[np.float64]:
         """Return the factor for clipped gradients of holders with these caps (whole caps in μ²): √(cap / largest cap).
@@ -267,6 +276,7 @@ def plan_steps(
     steps: Steps | None = None,
     loss: Loss = CROSS_ENTROPY,
     drawn: bool = False,
+    noise_factor: float = 1.0,
 ) -> StepsPlan:
     """Return the proposed round.
 
@@ -278,6 +288,7 @@ def plan_steps(
         steps: Manual choices; the rules set everything else.
         loss: Loss of a record, which has a usual clipping norm.
         drawn: Whether the points are drawn from counts.
+        noise_factor: See `StepsPlan`.
 
     Raises:
         ValueError: A share is out of range, or promises are too strict for any noise.
@@ -296,10 +307,11 @@ def plan_steps(
             "plan fewer steps or a larger share."
         )
     clip_norm = chosen.clip_norm or loss.clip_norm
-    people, strength = _people(levels), strength_of(levels, share=share, steps=chosen)
+    people = _people(levels)
+    strength = strength_of(levels, share=share, steps=chosen, noise_factor=noise_factor)
     signal = strength / math.sqrt((dimensions + 1) * n_classes)
     least, most = _ridges(strength, n_classes, loss) if chosen.ridge is None else (chosen.ridge, chosen.ridge)
-    noise = sigma * clip_norm / people
+    noise = sigma * noise_factor * clip_norm / people
     return StepsPlan(
         sigma,
         count,
@@ -312,19 +324,23 @@ def plan_steps(
         strength,
         signal,
         {level.name: min(share, count / (sigma**2 * largest) * _ROUNDING**3) for level in levels},
-        _notes(count, sigma, people),
+        _notes(count, sigma * noise_factor, people),
         _warnings(count, math.floor(share * largest * sigma**2 * _ROUNDING)),
         per_direction=True,
         expected=chosen.shrinks(loss),
         corrects=drawn,
+        noise_factor=noise_factor,
     )
 
 
-def strength_of(levels: Sequence[PlannedLevel], *, share: float, steps: Steps) -> float:
-    """Return the number of people times the μ of the largest cap's share; the rules for a round depend on it."""
+def strength_of(levels: Sequence[PlannedLevel], *, share: float, steps: Steps, noise_factor: float = 1.0) -> float:
+    """Return the number of people times the μ of the largest cap's share, divided by the noise factor.
+
+    The rules for a round depend on it.
+    """
     largest, count = max(level.cap for level in levels), steps.steps or STEPS
     spending = math.sqrt(min(count / _sigma(count, share * largest, steps) ** 2, share * largest))
-    return float(_people(levels) * spending)
+    return float(_people(levels) * spending / noise_factor)
 
 
 def balance_notes(chosen: StepChoices) -> tuple[Sentence, ...]:

@@ -1,5 +1,6 @@
 """Joint runs from proposal to end, through services and requests."""
 
+import math
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -39,7 +40,7 @@ from tests.training.runs import TABLE, consents_give, head_counts_state, run_app
 from tests.training.sites.alliances import POINTS, Installations, InThisProcess, advance, finish, olga
 from training import tasks
 from training.alliances import asking
-from training.alliances.documents import withdrawals_keep
+from training.alliances.documents import noise_factor, withdrawals_keep
 from training.alliances.exchange import exchange
 from training.alliances.runs import joint_run_decline, joint_run_take
 from training.alliances.services import alliance_contact, alliance_leave, alliances_contact
@@ -49,6 +50,7 @@ from training.engine.records import records_load
 from training.methods import joint, method_of
 from training.methods.pate import vote_question
 from training.methods.pate_teachers import ballot_load
+from training.methods.steps import question_load
 from training.models import Alliance, Encoder, JointAnswer, JointQuestion, Run, RunResult
 from training.services.datasets import dataset_import
 from training.services.erasures import dataset_remove, records_erase, records_expire, study_close
@@ -135,8 +137,9 @@ def released(run: Run) -> list[Any]:
 
 @pytest.fixture
 def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turn off noise, so that totals are exact."""
+    """Turn off noise, so that totals are exact, and plan for as much of it as in a single study."""
     monkeypatch.setattr(asking, "SystemNoise", NoNoise)
+    monkeypatch.setattr("training.methods.steps.planned_noise_factor", lambda run: 1.0)
     monkeypatch.setattr("training.engine.questions.SystemNoise", NoNoise)
 
 
@@ -168,6 +171,18 @@ def test_noise_set_aside_a_joint_run_releases_what_a_central_one_does(fields, mo
         assert_within_caps(study)
         assert Release.objects.filter(study=study, kind="sums").count() == runs[0].batches.count()
     assert not Release.objects.filter(study=there.hub_study).exclude(charges="").exists()
+
+
+@pytest.mark.parametrize(("mode", "ratio"), [("together", 1.5), ("separate", 3.0)])
+def test_states_of_a_joint_run_assume_the_noise_that_its_sites_add(mode: Any, ratio: float) -> None:
+    """Three sites, one of which may collude: their noise has 3/(3 - 1) times the variance, or 3 times if separate."""
+    there = Installations()
+    runs = finished(there.start(mode=mode, **STEPS))
+    for run in runs:
+        plan = question_load(run.rounds.get()).plan
+        assert plan.noise_factor == pytest.approx(math.sqrt(ratio)) == pytest.approx(noise_factor(run))
+        assert plan.sigma == 10.0
+        assert faults(run.study) == []
 
 
 @pytest.mark.exhaustive

@@ -13,10 +13,10 @@ from scipy.stats import norm
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from learning.mechanisms.protocol import PlannedLevel
-from learning.mechanisms.steps.descent import Descent, curvatures, shrunk_weights, weights_spread
+from learning.mechanisms.steps.descent import Descent, StepsQuestion, curvatures, shrunk_weights, weights_spread
 from learning.mechanisms.steps.linear import CLIP_STEPS, INTERCEPT, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.steps_plan import Steps, StepsPlan, few_people_notes, plan_steps, strength_of
-from learning.outcomes import Numbers
+from learning.outcomes import CROSS_ENTROPY, Numbers
 from learning.outcomes.labels import curvature_bounds
 from learning.representations import Interactions, LinearModel, Standardised
 
@@ -251,6 +251,31 @@ def test_for_numbers_noise_costs_less_than_under_older_plans_and_rests_on_the_ch
             assert state.same(again)
         errors[name] = float(((features @ (state.learned * state.length - best)) ** 2).mean())
     assert errors["now"] < 0.6 * errors["older"]
+
+
+@pytest.mark.parametrize("target", [None, Numbers(0, 1)])
+def test_noise_of_totals_across_sites_counts_in_states_and_not_in_charges(target: Numbers | None) -> None:
+    """Plans for one study and for sites whose sums have the same noise: their states are equal, their charges not."""
+    levels, how = [PlannedLevel("ALL", 4.0, 1000.0)], {"dimensions": 6, "n_classes": 2, "share": 1.0}
+    loss, public, rng = CROSS_ENTROPY if target is None else target.loss, public_with_a_mean(), np.random.default_rng(3)
+    single = plan_steps(levels, **how, loss=loss)
+    joint = plan_steps(levels, **how, loss=loss, noise_factor=1.5)
+    noisy = plan_steps(levels, **how, loss=loss, steps=Steps(sigma=1.5 * single.sigma))
+    assert "noise_factor" not in single.to_json()  # and so an older question keeps its digest
+    assert StepsPlan.from_json(joint.to_json()) == joint
+    assert joint.noise == pytest.approx(1.5 * single.noise) and joint.strength == pytest.approx(noisy.strength)
+    states = [Descent.begin(plan, public, 2, loss) for plan in (joint, noisy)]
+    while not states[0].finished:
+        sums = np.rint(rng.normal(0, joint.total_sigma * CLIP_STEPS, (7, 2)))
+        states = [state.after(sums) for state in states]
+    assert states[0].learned == pytest.approx(states[1].learned)
+    bounds = [
+        StepsQuestion(plan, Standardised().fit(public.astype(np.float64)), state, 0, np.array([4.0])).bounds(
+            slice(0, 10)
+        )
+        for plan, state in ((single, states[0]), (joint, states[0]))
+    ]
+    assert bounds[0] == bounds[1]
 
 
 def test_a_ridge_or_step_size_that_was_chosen_keeps_newtons_steps_for_numbers() -> None:
