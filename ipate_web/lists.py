@@ -353,7 +353,8 @@ class Listing:
         if self.default and data.get("sort") == self.default:
             data = data.copy()
             data["sort"] = ""
-        return type("ListForm", (FilterForm,), fields)(data)
+        # The page may have another form with a field of the same name.
+        return type("ListForm", (FilterForm,), fields)(data, auto_id="list_%s")
 
     def page(self, request: HttpRequest, rows: QuerySet, reader: Reader) -> "ListPage":
         """Return the page of the list that a request asks for."""

@@ -147,7 +147,7 @@ def test_an_administrator_gives_a_role_and_sees_the_sites_health(as_: Callable[[
     go(site, "Roles")
     (listed,) = site.page.locator("#accounts option", has_text="Rita Doe").all()
     site.page.get_by_label("User name").fill(listed.get_attribute("value"))
-    site.page.get_by_label("Role", exact=True).select_option("data steward")
+    site.page.get_by_role("combobox", name="Role", exact=True).select_option("data steward")
     site.press("Give role")
     site.says("rita now has the role “data steward”.")
     assert [each.role for each in rita.memberships.filter(study=study)] == ["steward"]
