@@ -93,11 +93,8 @@ QUERIES = {
     "staff:ledger": ["?page=2", "?kind=labels"],
     "staff:runs": ["?status=finished", "?page=2"],
     "staff:study_budgets": ["?bars=1"],
-    "api:study-budget": ["?format=csv"],
-    "staff:run_compare": ["?runs={runs}"],
-    "api:run-comparison": ["?runs={runs}"],
-    "api:run-labels": ["?format=csv"],
-    "api:run-table": ["?format=csv"],
+    **{page: ["?format=csv"] for page in ("api:study-budget", "api:run-labels", "api:run-table")},
+    **{page: ["?runs={runs}"] for page in ("staff:run_compare", "api:run-comparison")},
     "staff:consent_form_as_read": ["?proposal=1"],
 }
 #: Values of an address's form, in addition to those that every form is sent with.

@@ -123,12 +123,7 @@ TEXTS: dict[str, tuple[str, list[Fault]]] = {
     "not finite": (HEADER + "ada,nan,f,no\nben,inf,f,no\n", [(2, "age", "not finite"), (3, "age", "not finite")]),
     "text among numbers, values and classes": (
         HEADER + "ada,old,x,perhaps\n" + GOOD + "ben,,f,yes\n",
-        [
-            (2, "age", "“old”"),
-            (2, "sex", "“x” is not among"),
-            (2, "back", "“perhaps”"),
-            (4, "age", "“” is not a number"),
-        ],
+        [(2, "age", "“old”"), (2, "sex", "“x” is not"), (2, "back", "“perhaps”"), (4, "age", "“” is not a number")],
     ),
     "pseudonyms": (
         HEADER + f",5,f,no\n  ,5,f,no\n{'p' * 201},5,f,no\n",
@@ -147,6 +142,7 @@ TEXTS: dict[str, tuple[str, list[Fault]]] = {
     "open quotes": (HEADER + 'ada,"5,f,no\nben,x,f,no\n', [(2, "", "cannot be read")]),
     "endless line": (HEADER + "a" * (3 << 20), [(2, "", "characters")]),
 }
+NO_PEOPLE: Fault = (WHOLE, "", "This format cannot store which person a record belongs")
 BROKEN: dict[str, tuple[str, bytes, dict[str, Any], list[Fault]]] = {
     **{kind: (name, content, TABLE, [(WHOLE, "", words)]) for kind, (name, content, words) in UNREADABLE.items()},
     **{kind: ("a.csv", text.encode(), TABLE, faults) for kind, (text, faults) in TEXTS.items()},
@@ -184,21 +180,13 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], list[Fault]]] = {
         "a.idx",
         idx(2**31, 1000, 1000, values=bytes(10)),
         IMAGES,
-        [
-            (WHOLE, "", "This format cannot store which person a record belongs"),
-            (WHOLE, "", "no labels"),
-            (WHOLE, "", "at most"),
-        ],
+        [NO_PEOPLE, (WHOLE, "", "no labels"), (WHOLE, "", "at most")],
     ),
     "wrong mat": (
         "a.mat",
         mat(X=np.zeros((2, 4, 1, 2), np.uint8), y=np.array([[1], [7]])),
         IMAGES,
-        [
-            (WHOLE, "", "This format cannot store which person a record belongs"),
-            (WHOLE, "x", "has the shape"),
-            (2, "y", "label 7 is not a class"),
-        ],
+        [NO_PEOPLE, (WHOLE, "x", "has the shape"), (2, "y", "label 7 is not a class")],
     ),
 }
 

@@ -280,14 +280,8 @@ def test_registry_downloads_and_predictions_show_a_withdrawal(run: Run) -> None:
 
     (listed,) = rita.get("/api/v1/models").json()["results"]
     assert listed["withdrawal_reason"] == REASON and listed["withdrawn_at"]
-    for answer in (
-        rita.get(address),
-        rita.get(f"{address}/file"),
-        rita.get(f"{address}/file", {"version": 1}),
-        rita.get(f"{address}/onnx"),
-        rita.get(f"{address}/statement"),
-        rita.post(f"{address}/predict", ROWS, format="json"),
-    ):
+    refused = [rita.get(f"{address}{part}") for part in ("", "/file", "/file?version=1", "/onnx", "/statement")]
+    for answer in (*refused, rita.post(f"{address}/predict", ROWS, format="json")):
         assert (answer.status_code, answer["Content-Type"]) == (410, "application/problem+json")
         assert REASON in answer.json()["detail"]
     for page in (url("run_student_model", run, 1), url("run_student_onnx", run, 1)):

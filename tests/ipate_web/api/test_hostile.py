@@ -61,17 +61,8 @@ KINDS = (
 )
 QUERIES = (
     *("", "", "", "?limit=-1", "?limit=1&limit=2", f"?offset={2**63}", "?format=html", "?format=csv", "?x=%00"),
-    *(
-        "?%ff=1",
-        "?share=nan",
-        "?share=1e999",
-        "?version=0",
-        f"?version={2**63}",
-        "?sort=-;",
-        "?search=%00",
-        "?runs=,,,,",
-    ),
-    *("?since=x", "?study=%00", "?rows=0", "?rows=101", f"?seed={2**63}", "?stage=", "?dataset=1.5"),
+    *("?%ff=1", "?share=nan", "?share=1e999", "?version=0", f"?version={2**63}", "?sort=-;", "?search=%00"),
+    *("?runs=,,,,", "?since=x", "?study=%00", "?rows=0", "?rows=101", f"?seed={2**63}", "?stage=", "?dataset=1.5"),
 )
 HEADERS: tuple[dict[str, str], ...] = (
     *({}, {}, {}, {"Accept": "text/html"}, {"Accept": "*/*;q=x"}, {"Accept": "text/event-stream"}),

@@ -292,18 +292,10 @@ def test_a_proposal_with_a_key_is_saved_once(study: Study, client: Client) -> No
 
 def test_unknown_and_unreadable_parameters_are_refused(study: Study, client: Client) -> None:
     researcher = client("researcher")
-    for query, name in (
-        ("studies?page=2", "page"),
-        ("runs?stduy=ward", "stduy"),
-        ("runs?limit=0", "limit"),
-        ("runs?limit=many", "limit"),
-        ("runs?offset=-1", "offset"),
-        ("runs?offset=99999999999999999999", "offset"),
-        ("runs?status=done", "status"),
-        ("runs?limit=1&limit=2", "limit"),
-        ("learners?x=1", "x"),
-        ("models?version=1", "version"),
-    ):
+    queries = ["studies?page=2", "runs?stduy=ward", "runs?limit=0", "runs?limit=many", "runs?limit=1&limit=2"]
+    queries += ["runs?offset=-1", "runs?offset=99999999999999999999", "runs?status=done"]
+    for query in (*queries, "learners?x=1", "models?version=1"):
+        name = query.partition("?")[2].partition("=")[0]
         answer = researcher.get(f"/api/v1/{query}")
         assert (answer.status_code, set(errors(answer))) == (400, {name}), query
 

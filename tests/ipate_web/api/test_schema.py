@@ -193,22 +193,10 @@ def test_every_command_of_the_guide_works(live_server: LiveServer, study: Study,
     administrator_set(user=user_create("researcher"), appointed=True, acting_user=None)  # for rehearsal studies
     _, secret = ApiToken.objects.create(user_create("researcher"), name="guide")
     commands = "\n".join(_blocks("sh"))
-    done = subprocess.run(
-        ["bash", "-eu", "-o", "pipefail", "-c", commands],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "SITE": live_server.url,
-            "TOKEN": secret,
-            "STUDY": study.slug,
-            "RUN": str(run.pk),
-            "COLLEAGUE": "operator",
-            "no_proxy": "*",
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    variables = {"SITE": live_server.url, "TOKEN": secret, "STUDY": study.slug, "RUN": str(run.pk)}
+    environment = os.environ | variables | {"COLLEAGUE": "operator", "no_proxy": "*"}
+    bash = ["bash", "-eu", "-o", "pipefail", "-c", commands]
+    done = subprocess.run(bash, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     assert Run.objects.filter(title="Weighted, 20 teachers", status="draft").exists()
     assert Run.objects.filter(title="Every holder votes", method="neighbours", status="draft").exists()

@@ -270,35 +270,10 @@ def test_blank_lines_comments_and_empty_records_are_left_out(tmp_path: Path) -> 
 
 WRITTEN = {
     "who": [
-        "ada",
-        "ben ",
-        " cy",
-        "101.0",
-        "007",
-        "M\u00fcller",
-        "Mu\u0308ller",
-        "",
-        "=1",
-        "x\u200by",
-        "1E+5",
-        "a" * 201,
+        *("ada", "ben ", " cy", "101.0", "007", "M\u00fcller", "Mu\u0308ller", "", "=1", "x\u200by", "1E+5", "a" * 201)
     ],
     "dose": [
-        "5",
-        "7.50",
-        "1e0",
-        "",
-        "-99",
-        "-99.0",
-        "+3",
-        "1_0",
-        "nan",
-        "inf",
-        "1e999",
-        "1,5",
-        "7.",
-        "1,000",
-        "\uff11",
+        *("5", "7.50", "1e0", "", "-99", "-99.0", "+3", "1_0", "nan", "inf", "1e999", "1,5", "7.", "1,000", "\uff11")
     ],
     "grade": ["1", "2.0", "NA", "-99", "3", "\u00e9"],
     "smokes": ["TRUE", "true", "False", "yes"],

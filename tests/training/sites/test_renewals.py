@@ -208,23 +208,17 @@ def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replaye
     with pytest.raises(Refused, match="The hub is sending an earlier alliance document, probably"):
         renewed.contact(1)
     hub, key = renewed.hub, wire.identity(renewed.hub)
+    sites, other = hub.document.sites, "ab" * 32
+    more = "The new alliance document changes more than the key"
+    joined = "This installation joined the alliance with a different secret"
     for change, message in [
         ({}, "signature of the hub"),
-        ({"colluding": 0}, "The new alliance document changes more than the key"),
-        (
-            {"sites": {**hub.document.sites, "Clinic X": "ab" * 32}},
-            "The new alliance document changes more than the key",
-        ),
-        (
-            {"sites": dict.fromkeys(hub.document.sites, "ab" * 32)},
-            "The new alliance document changes more than the key",
-        ),
-        ({"sites": {**hub.document.sites, "Clinic C": hub.document.sites["Clinic A"]}}, "already registered in"),
-        (
-            {"sites": {**hub.document.sites, "Clinic B": "ab" * 32}},
-            "This installation joined the alliance with a different secret",
-        ),
-        ({"hub": "ab" * 32}, "The new alliance document changes more than the key"),
+        ({"colluding": 0}, more),
+        ({"sites": {**sites, "Clinic X": other}}, more),
+        ({"sites": dict.fromkeys(sites, other)}, more),
+        ({"sites": {**sites, "Clinic C": sites["Clinic A"]}}, "already registered in"),
+        ({"sites": {**sites, "Clinic B": other}}, joined),
+        ({"hub": other}, more),
     ]:
         document = replace(hub.document, **change)
         signed = sign(document, key if change else wire.identity(site))
