@@ -154,7 +154,10 @@ class GroupBudget:
 
 @dataclass(frozen=True)
 class _Group:
-    """Promise of a level to people who consented under policies up to ``last``, with its ε under every policy."""
+    """Promise of a level to people who consented under one of the policies up to ``last``.
+
+    ``epsilons`` contains the ε of the level under every policy.
+    """
 
     level: str
     last: int

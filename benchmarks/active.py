@@ -5,9 +5,9 @@
 All three cost people the same: noisy counts of n points with σ in proportion to √n. In rounds, the first quarter of the
 questions is about random points. Each further quarter is about the points with the least certain smoothed counts so
 far, which are public (certainty is the lead of the likeliest class in standard deviations). Points may be asked about
-again. `digits` uses the 92 teachers of the demo at ε = 1, 2, 3 and half a cap; `mnist` uses the published votes of 250
-teachers (Papernot et al. 2018) at ε = 1. The smoothed counts predict the classes of other points, which are not asked
-about.
+again. `digits` uses the demo's 92 teachers with ε = 1, 2 and 3, and spends at most half of every cap. `mnist` uses
+the published votes of 250 teachers (Papernot et al. 2018) at ε = 1. The smoothed counts predict the classes of other
+points, which are not asked about.
 """
 
 from __future__ import annotations

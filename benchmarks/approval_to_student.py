@@ -2,10 +2,10 @@
 
     IPATE_DATA_DIR=… python benchmarks/approval_to_student.py [--data mnist] [--processes 2] [--wait]
 
-Builds the demo study in a separate database (next to the one of DATABASE_URL, or else SQLite), with a consent by every
+Builds the demo study in a separate database (next to the one of DATABASE_URL, or else SQLite), with consent from every
 holder, starts a worker with the given number of processes, and approves a run in which every holder votes. `--wait`
 waits for the Enter key before the approval, so that the machine can become idle. Prints the wall-clock time of each
-stage; the approval's includes head counts, proposal and plan.
+stage. The time for the approval includes head counts, proposal and plan.
 """
 
 import argparse

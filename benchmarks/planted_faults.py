@@ -116,7 +116,7 @@ class Scratch:
 
 @contextmanager
 def scratches(number: int) -> Iterator["Queue[Scratch]"]:
-    """Yield ``number`` scratch copies, to be taken from the queue and returned to it."""
+    """Yield a queue of ``number`` scratch copies. Callers take a copy from the queue and put it back after use."""
     free: Queue[Scratch] = Queue()
     with tempfile.TemporaryDirectory(prefix="ipate-faults-") as folder:
         for place in range(number):

@@ -98,7 +98,7 @@ AT_A_TIME = 32
 
 @dataclass(frozen=True)
 class Case:
-    """A case. epsilons, shares: ε and share of each group; ten groups are the holders of the ten classes.
+    """A case. epsilons, shares: ε and share of each group. If there are ten groups, each holds one class.
 
     of_class: the class whose holders are the last of two groups; None for random groups.
     """

@@ -128,7 +128,7 @@ def groups(quick: bool) -> Iterator[Row]:
 
 
 def _digits(value: float | tuple[Any, ...]) -> Any:
-    """Return all numbers with four significant digits, including p values of 1e-9."""
+    """Return all numbers with four significant digits, so that small p values such as 1e-9 do not become 0."""
     return [_digits(one) for one in value] if isinstance(value, tuple) else float(f"{value:.4g}")
 
 

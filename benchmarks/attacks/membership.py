@@ -18,7 +18,7 @@ from tqdm import tqdm
 Floats = NDArray[np.float64]
 Taking = NDArray[np.bool_]
 Publish = Callable[[Taking, int], Floats]
-"""Function that returns the probabilities `(people, classes)` of a model trained on the participants, with a seed."""
+"""Function of the participants and a seed. It trains a model and returns its probabilities `(people, classes)`."""
 FALSE_POSITIVES = 1e-3
 RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """False positive rates at which the ROC curve is stored."""

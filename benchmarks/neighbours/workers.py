@@ -1,4 +1,4 @@
-"""Asking in several processes: shards of holders as taken by workers, in one process and in two."""
+"""Time to ask holders in one process and in two. The holders are divided into shards, as they are for workers."""
 
 from __future__ import annotations
 

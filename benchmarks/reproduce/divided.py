@@ -51,7 +51,10 @@ def _images(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def _adult() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return all 14 columns scaled to [0, 1], categories as numbers in the order of their names; 1 is above 50K."""
+    """Return all 14 columns, scaled to [0, 1], and the labels: 1 means an income above 50K.
+
+    Categories are numbered in the order of their names.
+    """
     lines: list[list[str]] = []
     for path, file in zip(catalogue_files("adult", data_dir()), ("adult.data", "adult.test"), strict=True):
         with open_content(path, file) as content:

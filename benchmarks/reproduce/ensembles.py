@@ -13,7 +13,7 @@ Adam and batch norm with its constants. Images are rotated by up to 7.5 degrees 
 each pass. The paper does not state their number. Doubling `PASSES` adds less than a tenth of a percentage point on
 other teachers' images, which the teacher has not seen; public and test images are not used for this.
 
-These teachers are more often right than the printed ones (90.2 %). The teachers of `mnist-weaker` are 89.0 % right: the
+These teachers are more often right than the paper's (90.2 %). The teachers of `mnist-weaker` are 89.0 % right: the
 learner `cnn`, which is the same network, sees their images and `COPIES` moved copies `WEAKER_PASSES` times. The stored
 votes are from the first 110.
 """

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 SOURCE = "https://storage.googleapis.com/pate-votes/votes.gz (research/pate_2018/ICLR2018 of tensorflow/privacy)"
 
-#: The second ensemble for MNIST, whose teachers are right as often as the printed ones.
+#: The second ensemble for MNIST, whose teachers are right as often as the paper's.
 WEAKER = "mnist-weaker"
 #: Number of divisions of each data set into teachers' parts, and the classes of the digits.
 DIVISIONS = {"mnist": 1, WEAKER: 1, "adult": 3}

@@ -24,7 +24,7 @@ class Row:
     quantity: name, with its unit.  published, spread: as printed, and ± or None.  here, here_spread: measured with the
     paper's accounting.  accounts: the same with this project's accounts.  holders: the number to compare with from
     every holder's vote at the case's promises: "labels", "right" or "student".  weaker, weaker_spread: as here, from
-    the ensemble whose teachers are right as often as the printed ones.  Missing numbers are None.
+    the ensemble whose teachers are right as often as the paper's.  Missing numbers are None.
     """
 
     quantity: str

@@ -86,7 +86,7 @@ class Tally:
     """Numbers of printed cells that are met, above and below, and the direction of all differences.
 
     lower, higher: cells below and above the printed number by any amount.  points: mean difference of percentages.
-    share: mean difference of all other numbers, relative to the printed ones.  None if there are no such cells.
+    share: mean difference of all other numbers, relative to the printed numbers.  None if there are no such cells.
     """
 
     met: int

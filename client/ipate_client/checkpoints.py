@@ -243,7 +243,7 @@ def verify_decision(
     """Check that a decision is covered by a checkpoint.
 
     Args:
-        proof: The file that the person who decided downloads with the receipt.
+        proof: The file that can be downloaded with the receipt of the decision.
         keys: As in :func:`verify_checkpoint`.
         receipt: The receipt as JSON, which must contain the same decision.
         checkpoint: A checkpoint received separately, such as by email. It must equal the one in the proof.

@@ -247,9 +247,10 @@ class Lapses:
 
 
 def _lapse_of_answerer(answers: Answering, answered_by: str) -> Lapse | None:
-    """Return the reason why a consent by ``answered_by`` was invalid while ``answers`` was recorded (None if valid).
+    """Return why a consent was invalid; None if it was valid.
 
-    Until a restored backup is corrected, it accepts consents from the person whom it records as answering.
+    ``answered_by`` gave the consent, and ``answers`` was recorded at that time. Records restored from a backup may be
+    outdated. Until they are corrected, the site accepts consents from the person who answers according to them.
     """
     if not answers.consents:
         return Lapse.DEATH if answers.kind == _KIND.DIED else Lapse.INCAPACITY

@@ -54,7 +54,7 @@ T = TypeVar("T")
 TABS = ("result", "cost", "releases", "timeline", "card")
 """Tabs of a run's page."""
 CELLS_SHOWN = 200
-"""Number of a table's cells shown on a page; its file contains all cells."""
+"""Number of cells of a table that a page shows; the table's file contains all cells."""
 
 
 def _run_or_404(study: Study, pk: str, *related: str) -> Run:

@@ -257,9 +257,11 @@ def study_new(request: SignedInRequest) -> HttpResponse:
 
 @study_form("consent.change_study")
 def study_edit(request: SignedInRequest, study: Study, part: str = "") -> HttpResponse:
-    """Change one part of a study's settings: ``part``, the part of the field named in the URL, or all missing facts.
+    """Change one part of a study's settings.
 
-    All settings can be changed until holders can decide, and only a few after that.
+    This is ``part`` or else the part that contains the field named in the URL. If neither is given, it is all missing
+    facts or, if none are missing, the first part. All settings can be changed until holders can decide, and only a few
+    after that.
     """
     settled = services.study_fixed(study)
     parts = [each for each in PARTS if not {*each.fields} <= {*settled}]

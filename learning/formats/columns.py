@@ -669,7 +669,10 @@ class CodeColumn(_OneHotColumn):
         return np.maximum.reduceat(each, np.cumsum([0, *map(len, named[:-1])]))
 
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
-        """Return the position of each value's group (the last of several); ``_UNDECLARED`` if a code is misspelled."""
+        """Return the position of each value's group.
+
+        If several groups match, this is the last one. ``_UNDECLARED`` means that a code is misspelled.
+        """
         return mapped(values, self._place, np.int64)
 
     def _place(self, cell: object) -> int:

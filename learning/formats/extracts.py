@@ -28,7 +28,7 @@ _BARE = re.compile(r"^(?:|SNOMED|(?:https?://)?snomed\.info/sct|urn:oid:2\.16\.8
 
 
 class Fact(NamedTuple):
-    """Value recorded about a person at some time, which may be unknown (empty)."""
+    """Value recorded about a person, with its time (empty if unknown)."""
 
     person: str
     moment: str

@@ -25,8 +25,8 @@ class DataError(ValueError):
     ``row`` counts from 1, like line numbers in an editor; ``remedy`` is a sentence with instructions. Pages translate
     both if they are a ``Sentence`` or marked for translation.
 
-    >>> print(DataError("“x” is no number.", "Write a number.", file="a.csv", row=3, column="age"))
-    a.csv, row 3, column age: “x” is no number. Write a number.
+    >>> print(DataError("“x” is not a number.", "Write a number.", file="a.csv", row=3, column="age"))
+    a.csv, row 3, column age: “x” is not a number. Write a number.
     """
 
     def __init__(
@@ -360,7 +360,7 @@ class Report:
         balance: Counts of the rows or resources that were used, refused or left out.
 
     >>> report = Report()
-    >>> report.add(DataError("“x” is no number.", row=3), DataError("“y” is no number.", row=4))
+    >>> report.add(DataError("“x” is not a number.", row=3), DataError("“y” is not a number.", row=4))
     >>> report.count, [fault.row for fault in report.faults]
     (2, [3, 4])
     """

@@ -1,4 +1,4 @@
-"""Choices of a run's method, each described in one place: label, help, limits and conditions.
+"""Choices for a run's method, each described in one place: label, help, limits and conditions.
 
 The choices of a method are a frozen dataclass with fields made by :func:`choice`. Forms, the API, pages and checks get
 these fields from :meth:`Choices.described`.

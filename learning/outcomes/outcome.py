@@ -122,7 +122,7 @@ class Outcome(ABC):
 
     @property
     def outputs(self) -> int:
-        """Number of a model's scores for a record: by default, one for each number of a prediction."""
+        """Number of scores that a model returns for a record: by default, one for each number of a prediction."""
         return len(self.columns)
 
     @property

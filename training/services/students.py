@@ -1,4 +1,6 @@
-"""Students, which learn only from releases. Each student, or the released model itself, is a version with a card.
+"""Students, which learn only from releases. Each student is a version with a card.
+
+If a run releases a model directly, that model is the version.
 
 A finished run's student can be trained again or assessed at no charge, by a task with a row in the database. The task
 can be repeated after a crash, resumes from its checkpoint, and is marked as done in the transaction that writes its

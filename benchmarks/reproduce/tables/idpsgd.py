@@ -97,9 +97,10 @@ def _parameters(run: Run, holders: int, named: str, known: dict[str, Any]) -> li
 
 
 def table10(quick: bool) -> Iterator[Case]:
-    """Yield Figure 2 and Table 10: LiRA between people at ε = 10 and at ε = 20, from results of `benchmarks.attacks`.
+    """Yield Figure 2 and Table 10: success of LiRA against people at ε = 10 and at ε = 20.
 
-    There are no verdicts, because the data and models differ from the printed ones.
+    The measurements come from `benchmarks.attacks`. There are no verdicts, because the data and models differ from the
+    paper's.
     """
     paper = published("individualized-dp-sgd")
     tests = sum(p < SIGNIFICANT for _, p in paper["table10_lira_t_tests"])

@@ -36,7 +36,7 @@ STUDENT = {"epochs": 5}
 OFFERED = ("PATE", "upsampling", "weighting")
 """Variants available in real runs."""
 SECOND = {"mnist": WEAKER}
-"""The ensemble whose teachers are as often right as the printed ones."""
+"""The ensemble whose teachers are as often right as the paper's."""
 Hold = Callable[[str, Promises, str, Sequence[int]], "list[Counted]"]
 MORE = ">2000"
 """Printed if the votes did not end before 2,000 labels."""

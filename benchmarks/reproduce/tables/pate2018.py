@@ -39,7 +39,7 @@ def _rows(name: str) -> Sequence[Row]:
         votes, sigma=SIGMA, threshold=threshold, sigma_threshold=deviation, delta=DELTA, orders=ORDERS
     )
     if not conditions_hold(SIGMA, votes.shape[1], found.order):
-        raise ValueError(f"conditions C5 and C6 do not hold at the order {found.order}: its sensitivity is no bound")
+        raise ValueError(f"conditions C5 and C6 do not hold at the order {found.order}: its sensitivity is not a bound")
     share = found.answered / queries
     per_query = check_charge(1.0, deviation) + share * label_charge(1.0, SIGMA)
     affordable = share * float(caps_of(found.before, DELTA)) / per_query

@@ -186,7 +186,7 @@ _BY_NOISE = gettext_noop(
 
 @dataclass(frozen=True)
 class Counts(Choices):
-    """Choices of a table of counts; see :class:`learning.mechanisms.choices.Choices`."""
+    """Choices for a run that releases a table of counts; see :class:`learning.mechanisms.choices.Choices`."""
 
     column: str = choice(
         None,

@@ -33,7 +33,7 @@ COUNTS = (1, 10, 100, 1_000, 10_000)
 
 @dataclass(frozen=True)
 class Deniability(Choices):
-    """Choices of plausible deniability, by default those of the paper, except the number of rows."""
+    """Choices for plausible deniability. The defaults are the paper's, except for the number of rows."""
 
     released: int = choice(
         1000,
@@ -190,7 +190,7 @@ def plan_deniability(chosen: Deniability, *, columns: int, records: int, delta: 
 
 
 def plan_notes(plan: DeniabilityPlan, promised: float) -> tuple[Sentence, ...]:
-    """Return notes for the person who plans such rows; ``promised`` is the largest ε of the rehearsal."""
+    """Return notes for planners of rows with plausible deniability; ``promised`` is the largest ε of the rehearsal."""
     if plan.spent <= promised:
         return ()
     return (

@@ -307,7 +307,7 @@ def _turnout(
 
 
 def _norm(agreement: float | None) -> float:
-    """Return the squared norm of a vote that is charged."""
+    """Return the squared norm that is charged for a vote."""
     return 1.0 if agreement is None else 2.0
 
 

@@ -56,7 +56,7 @@ def balanced_draws(sizes: Iterable[int], items: int, rng: np.random.Generator) -
 def assign(
     plan: Plan, group_of_holder: ArrayLike, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign every holder to as many different teachers as their group has duplicates (usually one).
+    """Assign every holder to as many different teachers as the plan prescribes for their group (usually one).
 
     All records of a holder go to the same teachers, so the holder influences only these teachers' votes. The sizes of
     teachers of the same group differ by at most one holder.

@@ -129,7 +129,7 @@ class Samples(StepChoices):
 
 @dataclass(frozen=True)
 class SampledParameters:
-    """Choices of a sampled run, for `plan_sampled` and `training.run_chunk`."""
+    """Choices for a sampled run, used by `plan_sampled` and `training.run_chunk`."""
 
     rate: float
     steps: int
@@ -272,7 +272,7 @@ def plan_sampled(
 def standard(
     targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
-    """Return the phases of DP-SGD with the smallest promise for all groups."""
+    """Return the phases of ordinary DP-SGD, in which every group gets the smallest of all promises."""
     allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
     return (_phase(allowed, sizes, np.ones(len(allowed), bool), cost, steps, rate, clip_norm),)
 

@@ -265,12 +265,12 @@ class LayerGradients:
 
     @cached_property
     def products(self) -> torch.Tensor:
-        """Σ_places slopes ⊗ inputs, exact, `(R, outputs, inputs)`."""
+        """Exact sums of slopes ⊗ inputs over all places, `(R, outputs, inputs)`."""
         return torch.bmm(self.slopes.transpose(1, 2), self.inputs)
 
     @cached_property
     def totals(self) -> torch.Tensor:
-        """Σ_places slopes, exact, `(R, outputs)`."""
+        """Exact sums of the slopes over all places, `(R, outputs)`."""
         return self.slopes.sum(1)
 
     @cached_property

@@ -256,7 +256,10 @@ class StepsPlan(Stored):
 
     @property
     def noise(self) -> float:
-        """Standard deviation of each number of a step, in units of a mean gradient per person if points have norm 1."""
+        """Standard deviation of the noise in each number of a step.
+
+        Its unit is that of the mean gradient per person, if points have norm 1.
+        """
         return self.total_sigma * self.clip_norm / self.people
 
     def level_weights(self, caps: ArrayLike) -> NDArray[np.float64]:

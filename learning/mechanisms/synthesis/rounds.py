@@ -1,4 +1,4 @@
-"""Choices and plan of synthetic rows, the tables of each of three rounds, and the rows drawn from released counts.
+"""Choices and plan for synthetic rows, the tables of each of three rounds, and the rows drawn from released counts.
 
 The plan depends on caps and head counts; the tables depend on the schema and earlier releases; the rows depend on
 releases.
@@ -80,7 +80,7 @@ _FINE = (MOST_FINE, 10.0)
 
 @dataclass(frozen=True)
 class Synthesis(Choices):
-    """Choices of synthetic rows; see :class:`learning.mechanisms.choices.Choices`."""
+    """Choices for a run that releases synthetic rows; see :class:`learning.mechanisms.choices.Choices`."""
 
     rows: int | None = choice(
         None,
