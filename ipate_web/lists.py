@@ -1,6 +1,7 @@
 """Lists, each described once. Query, order, filters, cells, CSV and API parameters all follow from the description."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -20,6 +21,7 @@ from django.utils.functional import Promise
 from django.utils.html import conditional_escape, format_html, strip_tags
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
@@ -27,7 +29,6 @@ from common.spreadsheets import csv_pieces
 from common.templatetags.components import component_render
 from common.templatetags.moments import moment
 from consent.models import Study
-from consent.models.recorded import actor_name
 from ipate_web.accounts.models import SavedList
 
 Text = str | Promise
@@ -251,9 +252,18 @@ def time_column(name: str, title: Text, field: str, **about: Any) -> Column:
     return Column(name, title, lambda row, _reader: moment(getattr(row, field)), orders=orders, **about)
 
 
+def account(row: Any, field: str, nobody: Text = "–") -> object:
+    """Return the user of a field, by number if the account has been deleted, or ``nobody``."""
+    with suppress(ObjectDoesNotExist):
+        if user := getattr(row, field):
+            return user
+    number = getattr(row, f"{field}_id")
+    return gettext("deleted account %(number)s") % {"number": number} if number else nobody
+
+
 def actor_column(name: str, title: Text, field: str, nobody: Text = "–", **about: Any) -> Column:
-    """Return the column with the user who acted, even if the account has been deleted."""
-    return Column(name, title, lambda row, _reader: actor_name(row, field) or nobody, **about)
+    """Return the column with the user of a field, even if the account has been deleted."""
+    return Column(name, title, lambda row, _reader: account(row, field, nobody), **about)
 
 
 def user_filter(name: str, field: str, label: Text, help: str = "") -> Filter:

@@ -1,14 +1,13 @@
 """Page of a study's people: their roles, and changes to roles."""
 
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import AbstractBaseUser, User
-from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -36,7 +35,9 @@ from ipate_web.lists import (
     Filter,
     Listing,
     Reader,
+    account,
     action_link,
+    actor_column,
     day_column,
     day_filters,
     time_column,
@@ -93,26 +94,19 @@ MEMBERS = Listing(
 )
 
 
-def _account(change: RoleChange, name: str) -> object:
-    with suppress(ObjectDoesNotExist):
-        if account := getattr(change, name):
-            return account
-    return _("deleted account %(number)s") % {"number": getattr(change, f"{name}_id")}
-
-
 def _actors(change: RoleChange, _reader: Reader) -> object:
     if change.proposed_by_id:
-        people = {"proposer": _account(change, "proposed_by"), "confirmer": _account(change, "changed_by")}
+        people = {"proposer": account(change, "proposed_by"), "confirmer": account(change, "changed_by")}
         return _("%(proposer)s, confirmed by %(confirmer)s") % people
     if change.changed_by_id:
-        return _account(change, "changed_by")
+        return account(change, "changed_by")
     return _("not recorded") if change.kind == RoleChange.Kind.HELD else _("the site's administrators")
 
 
 ROLE_CHANGES = Listing(
     columns=(
         time_column("when", gettext_lazy("When"), "changed_at", is_minor=True),
-        Column("person", gettext_lazy("Person"), lambda change, _reader: _account(change, "user"), is_head=True),
+        actor_column("person", gettext_lazy("Person"), "user", is_head=True),
         Column("role", gettext_lazy("Role"), lambda change, _reader: change.get_role_display()),
         Column("change", gettext_lazy("Change"), lambda change, _reader: change.get_kind_display()),
         Column("by", gettext_lazy("Changed by"), _actors, is_minor=True),

@@ -263,7 +263,9 @@ def test_the_list_of_accounts_is_searched_and_its_changes_are_listed(administrat
     assert names(sort="username") == sorted(names())
     assert administrator.get(address, {"format": "csv", "search": "smith"}).getvalue().count(b"zora") == 1
     administrator.post(reverse("staff_account_new"), PERSON)
+    User.objects.get(username=PERSON["username"]).delete()
     changes = administrator.get(address, {"record": "changes", "kind": "created"})
+    assert "deleted account" in changes.text
     assert "account created" in changes.text and 'value="changes"' in changes.text
     assert administrator.get(address, {"state": "lost"}).status_code == 422
 
