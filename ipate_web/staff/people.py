@@ -410,7 +410,7 @@ DISPOSALS = Listing(
         Column(
             "kind", gettext_lazy("Document"), lambda row, _reader: capfirst(str(row.get_kind_display())), is_head=True
         ),
-        Column("subject", gettext_lazy("Person or data"), _subject),
+        Column("subject", gettext_lazy("Person or data"), _subject, kind="breakable"),
         _count("rows", gettext_lazy("Rows")),
         _count("files", gettext_lazy("Scans")),
         actor_column("by", gettext_lazy("By"), "recorded_by", is_minor=True),
