@@ -123,7 +123,7 @@ def measures_of(case: Case, predictions: NDArray[np.float64], tested: NDArray[np
 
 
 def cox_measures(case: Case, seed: int) -> dict[str, float]:
-    """Return measures of scikit-survival's Cox model of the holders' records: by our formulas, and its concordance."""
+    """Return our measures of scikit-survival's Cox model, and the concordance that scikit-survival computes."""
     from sksurv.linear_model import CoxPHSurvivalAnalysis  # type: ignore[import-not-found]
     from sksurv.metrics import concordance_index_censored  # type: ignore[import-not-found]
 

@@ -152,7 +152,7 @@ def _spent(rate: float, sigma: float, steps: int) -> float:
 
 
 def _one_class(*epsilons: tuple[float, float]) -> tuple[Case, ...]:
-    """Return cases for each class in turn, with the ε of all other holders and of its own."""
+    """Return cases for each class in turn. A pair contains the ε of all other holders and the ε of the class."""
     return tuple(
         Case("sample", pair, (0.9, 0.1), of_class=one) for one, pair in itertools.product(range(CLASSES), epsilons)
     )

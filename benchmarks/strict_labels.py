@@ -47,7 +47,10 @@ def share_right(votes: np.ndarray, truth: np.ndarray, sigma: float, draws: int) 
 
 
 def confident(votes: np.ndarray, truth: np.ndarray, epsilon: float, draws: int) -> tuple[float, float, float]:
-    """Return mean labels afforded by the accounts and by Rényi costs, and the share of right ones, with the check."""
+    """Return the mean numbers of labels paid for by the accounts and by Rényi costs, and the share of right labels.
+
+    Before each label, Confident-GNMax checks the votes.
+    """
     aggregator, noise = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0), SimulationNoise(2)
     cap, check, label = caps_of(epsilon, DELTA), check_charge(1.0, 150.0), label_charge(1.0, 40.0)
     checks = threshold_rdp(votes[:1], 200.0, 150.0, method="data_independent")[0]

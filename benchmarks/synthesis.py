@@ -90,7 +90,10 @@ def judged(x: Numbers, classes: NDArray[np.integer], test: Numbers, truth: NDArr
 
 
 def reuse(name: str, draws: int) -> None:
-    """Print steps and votes at ε = 1 on synthetic points and, with the whole cap, on real public points."""
+    """Print the accuracy of steps and votes at ε = 1.
+
+    They use synthetic points, which take a share of the cap, or real public points and the whole cap.
+    """
     splits = splits_load(name)
     assert isinstance(splits.schema, TabularSchema)
     private, test, truth = splits.private, splits.test.x, splits.test.y

@@ -1,4 +1,4 @@
-"""Accuracy of the student of a teachers' vote that releases noisy counts, with the product's defaults.
+"""Accuracy of students that learn from noisy counts of teachers' votes, with the product's defaults.
 
     python -m benchmarks.teachers digits
     python -m benchmarks.teachers mnist [--splits 1 2]

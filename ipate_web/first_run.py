@@ -167,7 +167,7 @@ class FirstRun:
 
 
 def first_run(user: Any) -> FirstRun | None:
-    """Return the newest study that ``user`` operates without a finished run, or None."""
+    """Return the newest open study without a finished run in which ``user`` may approve runs, or None."""
     finished = Run.objects.filter(study=OuterRef("pk"), status=Run.Status.FINISHED)
     young = studies_with_permission(user, "training.approve_run").filter(~Exists(finished), closed_at=None)
     study = young.order_by("-pk").first()

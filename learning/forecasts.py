@@ -157,7 +157,7 @@ def surrogate_error(surrogates: int) -> float:
 
 
 def headline(forecasts: Sequence[Forecast]) -> Forecast | None:
-    """Return the forecast used to compare plans: the model's, or the labels' if there is none."""
+    """Return the forecast used to compare plans: the model's forecast or, if there is none, that of the labels."""
     return max(forecasts, key=lambda each: each.of == MODEL, default=None)
 
 

@@ -147,8 +147,9 @@ def run_minutes(run: Run) -> int | None:
 
 @dataclass(frozen=True)
 class ForecastOutcome:
-    """Forecast of a share, with the measured and published value, which is None if it could not be measured.
+    """Forecast of a share, and the measurement that was published.
 
+    ``came``: the measured value; None if it could not be measured.
     ``inside``: whether the value lies in the forecast's interval, up to rounding.
     """
 

@@ -30,7 +30,7 @@ def notify_run_proposed(run: Run) -> None:
 
 
 def notify_run_approved(run: Run) -> None:
-    """Notify the proposer of an approved run and, except for a rehearsal, holders who want such emails."""
+    """Notify the proposer of an approved run and, except for a rehearsal, holders who want emails about new uses."""
     _event_send("run.approved", run)
     if run.created_by_id is not None:
         mails_send("run_approved", [run.created_by_id], study=run.study, about=run.pk)

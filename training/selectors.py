@@ -312,7 +312,7 @@ def run_cost_history(run: Run) -> CostHistory:
 
 @dataclass(frozen=True)
 class RunTotals:
-    """Numbers of a study's runs (all, ``finished`` and ``voted``), and of the labels that they released."""
+    """Totals for a study: its runs (all, ``finished`` and ``voted``), and the labels that they released."""
 
     count: int
     finished: int

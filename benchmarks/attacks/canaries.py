@@ -356,7 +356,7 @@ def seen_by_colluders(sums: NDArray[np.int64]) -> Floats:
 
 @dataclass(frozen=True)
 class Rows(Canary):
-    """Synthetic rows, with a person whose single record is counted in all tables of each of the three rounds.
+    """Synthetic rows. One person's single record is counted in all tables of each of the three rounds.
 
     The counted groups depend on the noise. Anything derived from the releases, including the rows, reveals no more than
     they do.

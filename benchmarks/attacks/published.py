@@ -43,9 +43,9 @@ TEACHERS, SIGMA = 25, 8.0
 class Target:
     """A study of people with one record each.
 
-    truth: `(people,)` everyone's class.  caps: `(people,)` their promises, μ².  publish: function of
-    a mask of the participants `(people,)` and a seed; it trains a model on their records and returns the model's
-    probabilities `(people, classes)`.
+    truth: `(people,)` everyone's class.  caps: `(people,)` their promises, μ².  publish: function of a mask of
+    the participants `(people,)` and a seed; it trains a model on their records and returns the model's probabilities
+    `(people, classes)`.
     """
 
     truth: NDArray[np.integer]

@@ -101,7 +101,7 @@ def _rounds(data: str, taking_part: float, epsilon: float, rounds: int) -> dict[
 
 
 def forecasts(quick: bool) -> Rows:
-    """Compare forecasts of one round, from public and labelled test points, with its results over 20 draws."""
+    """Compare forecasts of one round, based on public and labelled test points, with the results of 20 draws."""
     names = ("digits", "adult") if quick else tuple(STUDENTS)
     rows = []
     for name, promise in tqdm([(name, promise) for name in names for promise in PROMISES], desc="forecasts"):

@@ -62,7 +62,7 @@ def reached(row: dict[str, Any]) -> float:
 
 
 def drawn(rows: list[dict[str, Any]]) -> str:
-    """Return a chart with a line for every ε (the mean over the seeds), and the student trained on true labels."""
+    """Return a chart with a line for every ε (mean over the seeds) and one for the student trained on true labels."""
     lines = []
     for epsilon in sorted({row["epsilon"] for row in rows}, reverse=True):
         held = {n: [reached(row) for row in rows if (row["holders"], row["epsilon"]) == (n, epsilon)] for n in HOLDERS}

@@ -100,7 +100,7 @@ def _with_absences(plan: Plan, aggregator: ConfidentGNMax) -> Plan:
 
 
 def by_paper(votes: Votes, plan: Plan, groups: Sequence[PrivacyGroup], seed: int) -> Counted:
-    """Put the points to the vote in random order, with the papers' accounting.
+    """Put the points to the vote in random order, and account for the votes as the papers do.
 
     This uses Rényi costs at the orders 2 to 50, Theorem 6 of 2018 for labels and checks, and the classic conversion;
     the vote ends when the next query could exceed the ε of a group.

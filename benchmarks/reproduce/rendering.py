@@ -54,7 +54,7 @@ def has_weaker(cases: Sequence[Json]) -> bool:
 
 
 def lines_of(table: str, cases: Sequence[Json], others: dict[str, dict[str, float]]) -> list[list[str]]:
-    """Return a table's cells, with a case's setting in its first row. others: every holder's vote, by promises."""
+    """Return a table's cells; each case's first row shows its setting. others: every holder's vote, by promises."""
     return [
         [case["setting"] if position == 0 else "", *_cells(table, case, Row(**fields), has_weaker(cases), others)]
         for case in cases

@@ -180,7 +180,7 @@ def _text_file(data_dir: Path, name: str) -> str:
 
 
 def _texts(texts: list[str], kinds: list[str], classes: tuple[str, ...]) -> Splits:
-    """Return texts in random order: public ones, 4,000 with one holder each, and at least as many test texts."""
+    """Return texts in random order: public texts, 4,000 texts of one holder each, and the rest as test texts."""
     rows = Rows(_TEXTS.encode(texts), np.array([classes.index(kind) for kind in kinds]))
     rows = rows[np.random.default_rng(0).permutation(len(rows))]
     public = min(_MOST_PUBLIC_TEXTS, (len(rows) - _TEXT_PEOPLE) // 2)

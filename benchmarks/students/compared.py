@@ -1,4 +1,4 @@
-"""The methods side by side, with the same people, promises, public and test points, and the students of each method.
+"""Comparison of the methods and of their students for the same people, promises, public points and test points.
 
 Every row of these parts is stored as soon as it is measured, so that a stopped run resumes where it left off.
 """

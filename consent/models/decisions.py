@@ -171,7 +171,7 @@ class ConsentEvent(StudyChained):
 
 
 class DecisionCount(models.Model):
-    """Numbers of a study's holders by their last decision, up to event ``sequence``; see :mod:`consent.people.counts`.
+    """Counts of a study's holders by last decision, from events up to ``sequence``; see :mod:`consent.people.counts`.
 
     The row can be recomputed from the consent events and may be deleted at any time.
     """

@@ -82,7 +82,7 @@ def ends_with_form() -> Q:
 
 
 def last_day(event: ConsentEvent) -> date | None:
-    """Return the last day on which a consent is valid according to the answered form (None if there is no limit)."""
+    """Return the last day on which a consent is valid according to its form (None if the form sets no limit)."""
     return day_of(event.renew_by - timedelta(microseconds=1)) if event.renew_by is not None else None
 
 

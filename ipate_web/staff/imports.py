@@ -164,7 +164,7 @@ class UploadForm(forms.Form):
 
 
 def next_upload(study: Study) -> UploadForm:
-    """Return the form for a study's next file, with a kind that is missing and the latest public schema preselected."""
+    """Return the form for a study's next file. A missing kind and the latest public schema are preselected."""
     have = set(study.datasets.filter(removed_at=None).values_list("kind", flat=True))
     order = (Dataset.Kind.PUBLIC, Dataset.Kind.TEST, Dataset.Kind.PRIVATE)
     kind = next((each for each in order if each not in have), Dataset.Kind.PUBLIC)

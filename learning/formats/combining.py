@@ -41,7 +41,7 @@ Combinable = NumericColumn | CategoricalColumn | CodeColumn | LabelColumn | Targ
 
 
 def rules_of(column: object) -> tuple[str, ...]:
-    """Return the rules that can combine values of such a column; the first rule is the default.
+    """Return the rules that can combine values of ``column``; the first rule is the default.
 
     >>> rules_of(CodeColumn("diagnosis", "icd10", several=True))
     ('last', 'all')

@@ -211,7 +211,7 @@ class Target(Outcome):
         """Draw targets `(n,)`, without censoring, from the distributions that scores `(n, outputs)` describe."""
 
     def drawn_twice(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        """Draw two targets for each row of scores `(n, outputs)`; return all first ones, then all second ones, `(2n,)`.
+        """Draw two targets for each row of scores `(n, outputs)`; return all first targets, then all second, `(2n,)`.
 
         Outcomes may give the two targets opposite errors, which cancel like the errors of many people.
         """

@@ -93,7 +93,7 @@ class Moves:
         return torch.stack([first, second], 1)
 
     def _bends(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Return smooth shifts `(n, height, width, 2)`, interpolated from 4×4 random ones (Simard et al. 2003)."""
+        """Return smooth shifts `(n, height, width, 2)`, interpolated from 4×4 random shifts (Simard et al. 2003)."""
         uniform = torch.rand(len(images), 2, _BENDS, _BENDS, generator=generator, device=generator.device)
         drawn = 2 * self.bend * (2 * uniform - 1)
         smooth = functional.interpolate(drawn, size=images.shape[2:], mode="bicubic", align_corners=True)

@@ -162,7 +162,7 @@ class Smoother:
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """Posterior of the eigenvectors' coefficients for some settings, with the logarithm of their evidence."""
+    """Posterior of the eigenvectors' coefficients for given settings, and the logarithm of the settings' evidence."""
 
     evidence: float
     misfit: float

@@ -366,7 +366,7 @@ def _assumed_right(
 
 
 def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma: float) -> float:
-    """Return the probability that the right (first) class leads if it gets this share and the others share the rest."""
+    """Return the probability that the right class leads if its share is ``agreement`` and the others share the rest."""
     shares = np.full(n_classes, (1 - agreement) / (n_classes - 1))
     shares[0] = agreement
     return _leading(voters[:, None] * shares, np.zeros(len(voters), np.int64), sigma)

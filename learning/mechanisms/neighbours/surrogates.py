@@ -54,8 +54,8 @@ class Surrogates:
     def near(self, radius_share: float, records: float = 1.0) -> NDArray[np.bool_]:
         """Return a mask `(Q, S)` of the holders near each query.
 
-        A holder with several records is represented by several points. For example, if holders
-        have 1.3 records on average, three in ten holders have two records and the others have one.
+        A holder with several records is represented by several points. For example, if holders have 1.3
+        records on average, three in ten holders have two records and the others have one.
         """
         near = self._distances <= self._reach[radius_share][:, None]
         is_equal, place = self._itself

@@ -313,7 +313,7 @@ class TeachersQuestion:
         return (self._present(place, start, start + len(answered)) * costs).sum(axis=1)
 
     def _affordable_by_group(self, answered: NDArray[np.bool_]) -> list[int]:
-        """Return, for each group, the number of leading queries for which it can pay, given a mask of answered ones.
+        """Return, for each group, the number of leading queries for which it can pay, given a mask of answered queries.
 
         Groups that share teachers pay together and stop voting together.
         """

@@ -133,7 +133,7 @@ def required_noise(cost: Cost, target: float, *, steps: int, rate: float) -> flo
 
 
 def balanced_norms(noise_multipliers: ArrayLike, weights: Floats, clip_norm: float) -> tuple[float, Floats]:
-    """Return the noise and each group's norm for the groups' noise multipliers, with the mean norm ``clip_norm``."""
+    """Return the noise and the norms that give groups these noise multipliers; the mean norm is ``clip_norm``."""
     if not (math.isfinite(clip_norm) and clip_norm > 0):
         raise ValueError(f"clip_norm must be a finite number above 0, not {clip_norm}.")
     own = np.asarray(noise_multipliers, np.float64)

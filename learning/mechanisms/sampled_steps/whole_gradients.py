@@ -94,7 +94,7 @@ class WholeLayer(ABC):
             raise ValueError("Images of this size are too large for integer gradients: make them smaller.")
 
     def load(self, weights: Floats, unit: float) -> None:
-        """Set weights and biases, in PyTorch's order, for inputs in this unit."""
+        """Set weights and biases, in PyTorch's order, for inputs that are multiples of ``unit``."""
         self.unit = unit
         self.matrix = weights[: -self.outputs].reshape(self.outputs, -1)[:, self._order].T
         self.bias = weights[-self.outputs :]
