@@ -98,8 +98,9 @@ AT_A_TIME = 32
 
 @dataclass(frozen=True)
 class Case:
-    """A case. epsilons, shares: ε and share of each group. If there are ten groups, each holds one class.
+    """A case. epsilons, shares: ε and share of each group.
 
+    If there are ten groups, each consists of the holders of one class.
     of_class: the class whose holders are the last of two groups; None for random groups.
     """
 
