@@ -122,7 +122,7 @@ class Study(Recorded):
         ),
     )
     without_recipients = models.BooleanField(
-        _("no one else sees raw records"), default=False, help_text=_("Neither processors nor anyone else.")
+        _("no one else sees raw records"), default=False, help_text=_("No processors, and no one else.")
     )
     retention = models.TextField(
         _("how long records are kept"),

@@ -241,7 +241,12 @@ class HolderStatus:
         if lapse == Lapse.DEATH:
             return [_("The records are no longer used, because we have recorded that this person has died.")]
         if lapse == Lapse.INCAPACITY:
-            return [_("Your records are not used at present, because we have recorded that you cannot decide.")]
+            return [
+                _(
+                    "Your records are not used at present, because we have noted that you are unable to make "
+                    "this decision yourself."
+                )
+            ]
         if lapse == Lapse.EXPIRED:
             values["date"] = date_format(self.last_day or timezone.localdate(), "DATE_FORMAT")
             reason = _("Your records are not used at present. Your consent (%(level)s) ended on %(date)s.") % values

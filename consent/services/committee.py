@@ -76,8 +76,8 @@ def quorum_set(*, study: Study, acting_user: AbstractBaseUser, quorum: int) -> S
     if selectors.policies_waiting(study) or selectors.forms_waiting(study):
         raise ValidationError(
             _(
-                "Another proposal is still pending under the current number of approvals. Decide on it "
-                "before you change the number."
+                "Another proposal is still pending under the current rule. Decide on it before you change how many "
+                "approvals are required."
             )
         )
     return study_update(study=study, acting_user=acting_user, quorum=quorum)

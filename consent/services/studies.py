@@ -145,7 +145,7 @@ def study_update(*, study: Study, acting_user: AbstractBaseUser | None = None, *
     if is_study_fixed(study) and any(_harm(draft).get(code) != text for code, text in _harm(study).items()):
         message = _(
             "A consent form and an ε policy are in force. Data holders base their decisions on this text and this δ, "
-            "so they can no longer be changed. Create a new study instead."
+            "so neither the text nor δ can be changed any more. Create a new study instead."
         )
         raise ValidationError({"harm": message})
     for name, value in fields.items():

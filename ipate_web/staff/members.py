@@ -224,7 +224,11 @@ class _Appointments(forms.BaseFormSet):
                 continue
             if not form.is_made:
                 form.add_error(
-                    "username", _("There is no account with this name. Add a name and an email address to create one.")
+                    "username",
+                    _(
+                        "There is no account with this user name. To create one, also enter the person's "
+                        "full name and email address."
+                    ),
                 )
             elif User.objects.filter(username__iexact=name).exists():
                 form.add_error("username", _("An account with this name already exists. Choose another."))

@@ -90,7 +90,7 @@ class TabularSchema:
             raise DataError(_("No column has the role “feature”."), _("Declare at least one column with this role."))
         for name, count in Counter(self.feature_names).items():
             if count > 1:
-                problem = Sentence(_("Two numbers of a record have the same name, “%(name)s”."), name=shown(name))
+                problem = Sentence(_("Two numbers in the same record are both named “%(name)s”."), name=shown(name))
                 raise DataError(problem, _("Rename one of the columns, or one of its values."))
         if self.text is not None and len(self.features) > 1:
             text = _("The schema has a text column and another column to learn from.")

@@ -41,8 +41,8 @@ class Consistency(Student):
     thorough: bool = parameter(
         False,
         gettext_noop(
-            "thorough, for important runs: two more convolutions, three times as many steps, and image movements 1.5 "
-            "times as large; takes minutes"
+            "thorough, for important runs: two more convolutions, three times as many steps, and image shifts and "
+            "rotations 1.5 times as large; takes minutes"
         ),
     )
     steps: int = parameter(900, gettext_noop("number of steps"), minimum=1, maximum=100_000)

@@ -37,8 +37,8 @@ _BRINGS_LITTLE = gettext_noop(
 _HALF_A_POINT = 0.005
 
 _GAINS_LITTLE = gettext_noop(
-    "The forecast shows that asking only the people who allow ε = %(epsilon)g would be almost as accurate (within "
-    "half a point)."
+    "The forecast shows that asking only the people who allow ε = %(epsilon)g would be almost as accurate as this "
+    "plan (within half a percentage point)."
 )
 
 

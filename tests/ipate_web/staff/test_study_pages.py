@@ -113,7 +113,7 @@ def test_an_administrator_appoints_the_people_of_a_study_and_leaves_it(root: Cli
         return empty | {f"people-{n}-{name}": text for n, row in enumerate(people) for name, text in row.items()}
 
     refused = root.post(page, sent())
-    assert refused.status_code == 422 and "There is no account with this name" in refused.text
+    assert refused.status_code == 422 and "There is no account with this user name" in refused.text
     assert not study.memberships.filter(role="researcher")
     for name in ("clara", "rita"):
         factories.user_create(name)

@@ -193,7 +193,7 @@ def test_numbers_of_a_record_have_names_of_their_own() -> None:
     schema = schema_from_json(json.loads((FIELD / "names-that-collide.json").read_text()))
     assert isinstance(schema, TabularSchema)
     assert len(set(schema.feature_names)) == len(schema.feature_names) == 4
-    with pytest.raises(DataError, match="have the same name, “sex = f”"):
+    with pytest.raises(DataError, match="are both named “sex = f”"):
         TabularSchema((CategoricalColumn("sex", ("f", "m")), NumericColumn("sex = f", 0, 1)), ("no", "yes"))
 
 
