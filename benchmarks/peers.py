@@ -1,14 +1,15 @@
 """Our private classifier compared with private peers and models without privacy, on tables with the same rows.
 
     python -m benchmarks.peers FOLDER [TABLE …] [--splits 5] [--epsilons 3 1 0.25] [--ebm PYTHON] [--diffprivlib PYTHON]
+        [--jax PYTHON]
 
 The folder has cardio.csv, bank-additional-full.csv, magic.csv, credit.csv, telco.csv and support2.csv from the UCI
 repository, Kaggle and Vanderbilt University; Adult and Diabetes are read from IPATE_DATA_DIR. Each split has 65 %
 private rows, 20 % public rows without labels, and 15 % test rows. Everybody promises the same ε at δ = 1e-5. All
 contenders know the limits of numbers, the categories and the number of private rows; only “ours” also uses the public
 rows. “Ours, no public rows” uses a tenth of each account to draw rows from noisy counts, as runs do. DP-EBM is in
-interpret-core and diffprivlib needs an older scikit-learn, so pass the Python of an environment that has them; Opacus
-is used if it can be imported.
+interpret-core, diffprivlib needs an older scikit-learn, and JAX-Privacy is in jax-privacy, so pass the Pythons of
+environments that have them; Opacus is used if it can be imported.
 
 Results are stored after each fit in benchmarks/results/peers.json, and the program continues where it stopped.
 benchmarks/results/peers.md is written from them.
@@ -68,6 +69,42 @@ model = DPExplainableBoostingClassifier(
 )
 model.fit(data["x"], data["y"])
 np.save(out, model.predict_proba(data["test"])[:, 1])
+"""
+
+#: Trains the network that `opacus` trains, with samples of as many rows on average.
+JAX = """
+import sys
+import dp_accounting
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax_privacy import batch_selection
+from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
+data, out, epsilon, seed = np.load(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+x, y, size = np.float32(data["x"]), data["y"], 512
+relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+plan = BandMFExecutionPlanConfig(
+    iterations=10 * len(x) // size, strategy=np.ones(1), epsilon=epsilon, delta=1e-5, l2_clip_norm=1.0,
+    normalize_by=size, sampling_prob=size / len(x), partition_type=batch_selection.PartitionType.INDEPENDENT,
+    accountant=dp_accounting.pld.PLDAccountant(relation), noise_seed=seed,
+).plan
+def logits(w, x):
+    return jnp.tanh(x @ w[0] + w[1]) @ w[2] + w[3]
+def loss(w, x, y):
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits(w, x)), y[:, None], 1).mean()
+one, two = jax.random.split(jax.random.key(seed))
+span = lambda key, *shape: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0) / shape[0] ** 0.5
+w = [span(one, x.shape[1], 64), jnp.zeros(64), span(two, 64, 2), jnp.zeros(2)]
+clipped, noise = jax.jit(plan.clipped_grad(loss, batch_argnums=(1, 2))), plan.noise_addition_transform
+state, update = noise.init(w), jax.jit(noise.update)
+for rows in plan.batch_selection_strategy.batch_iterator(len(x), seed):
+    total = jax.tree.map(jnp.zeros_like, w)
+    for part in batch_selection.split_and_pad_global_batch(rows, 640):
+        slope = clipped(w, x[part], y[part], is_padding_example=part < 0)
+        total = jax.tree.map(jnp.add, total, slope)
+    total, state = update(total, state)
+    w = jax.tree.map(jnp.subtract, w, total)
+np.save(out, np.asarray(jax.nn.softmax(logits(w, np.float32(data["test"])))[:, 1]))
 """
 
 
@@ -260,8 +297,10 @@ def page(found: dict[str, list[dict[str, float]]]) -> str:
 
 
 _ABOUT = (
-    "Area under the curve and accuracy on test rows, in %. Each value is the mean over the splits in brackets. "
-    "benchmarks/peers.py describes the rows and what each contender knows."
+    "Area under the curve and accuracy on test rows, in %. Each value is the mean over the splits in brackets, "
+    "which are fewer than five where time was short. "
+    "benchmarks/peers.py describes the rows and what each contender knows. AIM and MST need 18 to 69 s of "
+    "processor time for each draw, so they were only measured [on Adult](methods.md#synthetic-rows-and-mbi)."
 )
 
 
@@ -281,6 +320,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of contenders")
     parser.add_argument("--ebm", help="a Python with interpret-core")
     parser.add_argument("--diffprivlib", help="a Python with diffprivlib")
+    parser.add_argument("--jax", help="a Python with jax-privacy")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     free: dict[str, Contender] = {"logistic regression": regression, "boosting": boosting}
@@ -291,6 +331,8 @@ def main() -> None:
         contenders["Opacus, network"] = opacus
     if given.diffprivlib:
         contenders["diffprivlib"] = elsewhere(given.diffprivlib, DIFFPRIVLIB, plain=False)
+    if given.jax:
+        contenders["JAX-Privacy, network"] = elsewhere(given.jax, JAX, plain=False)
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in given.tables:
         table = table_load(name, given.folder)
