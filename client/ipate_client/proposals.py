@@ -90,8 +90,8 @@ class Proposals(Proposing):
                 first round's student has an inner layer, as neural networks do. Default: False.
             sigma: Noise in each count (σ). If you leave this empty, the forecast sets the value. From 0.001 to
                 16384.
-            radius_share: Radius, in percent of the public points. If you leave this empty, the forecast sets the
-                value. From 1e-09 to 1.
+            radius_share: Radius, as the percentage of public points within it. If you leave this empty, the
+                forecast sets the value. From 1e-09 to 1.
             kernel: Record weight. Default: uniform.
             records: Records per holder. A public number for the forecast. It is not counted from the data. From 1
                 to 10000. Default: 1.0.
@@ -267,8 +267,8 @@ class Proposals(Proposing):
             publish: Result to publish. By default the student if labelled public points show that it is better,
                 otherwise the model.
             balance: Balance the classes. The model answers as if all classes were equally frequent, so it finds
-                rare classes more often. In total, fewer of its answers are right, often far fewer. Probabilities
-                and privacy costs stay the same. Default: False.
+                rare classes more often. Overall, fewer of its answers are right, often far fewer. Probabilities and
+                privacy costs stay the same. Default: False.
             rounds: Rounds. In the second round, the model's input is the output of the first student's inner layer.
                 From 1 to 2. Default: 1.
             sigma: Noise multiplier σ. Leave this empty to set the value automatically. From 0.1 to 4096.
@@ -375,8 +375,8 @@ class Proposals(Proposing):
             publish: Result to publish. By default the student if labelled public points show that it is better,
                 otherwise the model.
             balance: Balance the classes. The model answers as if all classes were equally frequent, so it finds
-                rare classes more often. In total, fewer of its answers are right, often far fewer. Probabilities
-                and privacy costs stay the same. Default: False.
+                rare classes more often. Overall, fewer of its answers are right, often far fewer. Probabilities and
+                privacy costs stay the same. Default: False.
             network: Model. Default: linear.
             expected: Holders drawn per step, on average. Leave this empty to set the value automatically. From 1 to
                 1e+09.

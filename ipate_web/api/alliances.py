@@ -85,7 +85,7 @@ class AllianceSerializer(serializers.Serializer):
     colluding = serializers.IntegerField(help_text="Maximum number of sites, t, that may collude with the hub.")
     is_signed = serializers.BooleanField()
     joined_at = MinuteField(
-        allow_null=True, help_text="Time this site signed, to the minute; null until then and at the hub."
+        allow_null=True, help_text="Time this site signed, to the minute; null before, and at the hub."
     )
     left_at = MinuteField(
         allow_null=True,
@@ -189,11 +189,11 @@ class JointQuestionSerializer(serializers.Serializer):
     opened_at = MinuteField(help_text="Time the question was opened, to the minute.")
     answered_at = MinuteField(
         allow_null=True,
-        help_text="Time this site's people were charged, to the minute; null until then and at the hub.",
+        help_text="Time this site's people were charged, to the minute; null before, and at the hub.",
     )
     sent_at = MinuteField(
         allow_null=True,
-        help_text="Time the hub received this site's answer, to the minute; null until then and at the hub.",
+        help_text="Time the hub received this site's answer, to the minute; null before, and at the hub.",
     )
     charge = serializers.FloatField(
         allow_null=True,

@@ -290,7 +290,7 @@ class StudyConsents(ApiView):
     scope = Scope.RECORDS
 
     @operation(
-        "Record decisions on paper (data stewards)",
+        "Record decisions made on paper forms (data stewards)",
         "studies",
         PaperAnswerSerializer,
         CONFLICT,

@@ -81,7 +81,7 @@ def _document(methods: list[RunMethod]) -> dict[str, Any]:
         if len(same) < len(methods):
             variants = [variant for method, _choice in same for variant in method.variants]
             noun = "variant" if len(variants) == 1 else "variants"
-            properties[name]["description"] += f" Only for the {noun} {', '.join(variants)}."
+            properties[name]["description"] += f" Only for the {', '.join(f'`{each}`' for each in variants)} {noun}."
     needed = [
         choice.name
         for choice in methods[0].choices.described()

@@ -259,7 +259,7 @@ class RunDetailSerializer(RunSerializer):
         "conversion of costs."
     )
     outcome = serializers.DictField(
-        help_text="Result of a rehearsal: the ε that each level spent according to the papers' accounting."
+        help_text="Result of a rehearsal: the ε that each level spent by the published papers' accounting."
     )
 
     class Meta(RunSerializer.Meta):

@@ -101,7 +101,7 @@ class EvaluationSerializer(serializers.Serializer):
     )
     area_interval = _interval()
     average_precision = serializers.FloatField(
-        allow_null=True, help_text="Area under the precision–recall curve, calculated for the same classes."
+        allow_null=True, help_text="Area under the precision–recall curve, calculated for the same classes as `area`."
     )
     average_precision_interval = _interval()
     brier = serializers.FloatField(help_text="Half the mean squared error of the probabilities, from 0 to 1.")

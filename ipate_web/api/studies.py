@@ -304,7 +304,7 @@ class TaskSerializer(serializers.Serializer):
     since = MinuteField(help_text="Time the task started waiting, to the minute.")
     answer_by = serializers.DateField(allow_null=True, help_text="Last day for an answer; null if none was set.")
     own = serializers.BooleanField(
-        source="is_own", help_text="Whether you made the proposal, so that someone else has to decide."
+        source="is_own", help_text="Whether you made the proposal. If so, someone else has to decide."
     )
 
     def get_url(self, task: object) -> str:

@@ -112,7 +112,7 @@ class RunLabels(ApiView, generics.ListAPIView):
         ],
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return the labelled public points: as JSON, 1,000 per page (at most 10,000), or all of them as a file.
+        """Return the labelled public points: as JSON, 1,000 per page (or up to 10,000), or all as a file.
 
         An npz file contains `x` (all public points as encoded records, unless they were removed), `row`, `label` (class
         numbers), `reinforced` (true if the student's own label was kept), `counts` if they were released, and the names
@@ -282,7 +282,7 @@ class RowsSerializer(serializers.Serializer):
         "within each class.",
     )
     noise = serializers.FloatField(
-        required=False, help_text="Part of `pairs` that is caused by the noise in the released pairs."
+        required=False, help_text="Part of the distance in `pairs` that is due to the noise in the released counts."
     )
     deniability = DeniabilitySerializer(required=False)
     digest = serializers.CharField(source="result.digest", help_text="SHA-256 of the CSV.")

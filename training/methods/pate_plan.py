@@ -70,9 +70,7 @@ _UNJUDGED = gettext_noop(
 )
 
 
-_CHARGE = (
-    "Charge for an answered query to the group that is charged most, as a share of the run's limit for that group."
-)
+_CHARGE = "Largest amount that an answered query charges to a group, as a share of the run's limit for that group."
 
 
 @dataclass(frozen=True)

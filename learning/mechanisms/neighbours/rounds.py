@@ -91,7 +91,7 @@ class NeighbourChoices(HolderChoices):
     )
     radius_share: float | None = choice(
         None,
-        gettext_noop("Radius, in percent of the public points"),
+        gettext_noop("Radius, as the percentage of public points within it"),
         _BY_FORECAST,
         minimum=1e-9,
         maximum=1.0,

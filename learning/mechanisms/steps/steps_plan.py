@@ -98,8 +98,8 @@ class StepChoices(HolderChoices):
         False,
         gettext_noop("Balance the classes"),
         gettext_noop(
-            "The model answers as if all classes were equally frequent, so it finds rare classes more often. In "
-            "total, fewer of its answers are right, often far fewer. Probabilities and privacy costs stay the same."
+            "The model answers as if all classes were equally frequent, so it finds rare classes more often. "
+            "Overall, fewer of its answers are right, often far fewer. Probabilities and privacy costs stay the same."
         ),
     )
 

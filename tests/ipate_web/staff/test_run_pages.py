@@ -407,7 +407,7 @@ def test_choices_are_saved_and_proposed_again(larger: Study) -> None:
         "first_queries": 4, "embedded": True, "sigma": 7.5, "radius_share": 0.025, "kernel": "epanechnikov",
         "records": 1.5, "encoder": "",
     }  # fmt: skip
-    assert "Radius, in percent of the public points</dt><dd>2.5 %" in client.get(url("run", run)).text
+    assert "Radius, as the percentage of public points within it</dt><dd>2.5 %" in client.get(url("run", run)).text
     form = client.get(new, {"like": str(run.pk)}).context["form"]
     offered = changes | {"asking-stated-embedding": None, "asking-embedded": True}
     assert {name: form[name].value() for name in offered} == offered
