@@ -55,7 +55,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
         "consent.invite_holders",
     )
     counts = step(
-        gettext_lazy("Once holders have decided, draw head counts or enter public ones"),
+        gettext_lazy("Once holders have decided, take head counts or enter public ones"),
         counted,
         operator,
         "head_counts",

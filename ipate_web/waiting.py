@@ -385,7 +385,7 @@ def _setup(desk: _Desk) -> Iterator[Waiting]:
                 asks and study.has_form and study.is_promised and not study.has_counts,
                 "training.approve_run",
                 "head_counts",
-                _("Once holders have decided, draw head counts or enter public ones"),
+                _("Once holders have decided, take head counts or enter public ones"),
             ),
             (has_data and (study.has_counts or not asks), "training.propose_run", "run_new", _("Propose a first run")),
         )

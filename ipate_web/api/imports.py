@@ -337,14 +337,14 @@ class StudyHeadCounts(ApiView):
     scope = Scope.DECIDE
 
     @operation(
-        "Draw or enter head counts (operators)",
+        "Take or enter head counts (operators)",
         "studies",
         HeadCountSerializer(many=True),
         CONFLICT,
         UNPROCESSABLE,
         request=HeadCountsRequestSerializer,
         parameters=[IDEMPOTENCY_KEY],
-        examples=[OpenApiExample("Drawn with noise", request_only=True, value={})],
+        examples=[OpenApiExample("Taken with noise", request_only=True, value={})],
     )
     def post(self, request: Request, slug: str) -> Response:
         """Count the holders of each promise with noise, or enter public numbers.

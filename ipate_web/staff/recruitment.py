@@ -86,7 +86,7 @@ def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
         with faults_show(request):
             if "draw" in request.POST:
                 head_counts_draw(study=study, acting_user=request.user, follows=number_sent(request.POST, "follows"))
-                messages.success(request, _("Head counts drawn. Plans use them from now on."))
+                messages.success(request, _("Head counts taken. Plans use them from now on."))
                 return redirect("staff:head_counts", study.slug)
             if form.is_valid():
                 head_counts_enter(study=study, acting_user=request.user, counts=form.counts())

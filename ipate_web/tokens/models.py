@@ -18,7 +18,7 @@ class Scope(models.TextChoices):
         "decide",
         _(
             "decide: approve and cancel runs, publish and withdraw models and tables, set thresholds and stages, "
-            "draw head counts, register encoders, decide about alliances' runs"
+            "take head counts, register encoders, decide about alliances' runs"
         ),
     )
     REHEARSE = "rehearse", _("rehearse: set up rehearsal studies, import their datasets")

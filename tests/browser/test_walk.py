@@ -257,8 +257,8 @@ def people_decide(installation: Installation) -> None:
 def run_make(installation: Installation, title: str) -> Site:
     """Let the operator draw head counts, the researcher propose a run, and the operator start it."""
     olga = installation.people["olga"]
-    olga.press("Head counts", "Draw head counts")
-    olga.says("Head counts drawn")
+    olga.press("Head counts", "Take head counts")
+    olga.says("Head counts taken")
     site = password_set(installation, "rita")
     site.press("Propose a first run")
     site.page.get_by_label("Title").fill(title)

@@ -147,7 +147,7 @@ def test_the_committee_sees_only_released_counts(study: Study, give: Decide) -> 
     values = {"high": 2, "average": 2.5, "low": 2.9, "reason": "More is learned."}
     policy = services.epsilon_policy_propose(study=study, acting_user=proposer, **values)
     page = reverse("staff:policy_new", args=[study.slug])
-    assert "how many, because no head counts were drawn" in text(carla.post(page, values))
+    assert "how many, because no head counts were taken" in text(carla.post(page, values))
     olga = user_create("olga")
     head_counts_enter(study=study, acting_user=olga, counts={"HIGH": 1300, "AVERAGE": 2, "LOW": 70})
     shown = text(carla.post(page, values))

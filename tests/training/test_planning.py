@@ -127,12 +127,12 @@ def test_small_groups_are_merged_or_left_out_as_chosen_and_warned_of(study: Stud
     assert without.plan.left_out == ("LOW",) and any("left out" in note for note in without.notes)
     assert [(promise.level, promise.group) for promise in without.promises][-1] == ("LOW", -1)
     run = run_draft(study, **TABLE_RUN)
-    assert not [note for note in forecast(run).notes if "hidden among only a few" in note or "drawn with noise" in note]
+    assert not [note for note in forecast(run).notes if "hidden among only a few" in note or "taken with noise" in note]
     HeadCount.objects.filter(study=study, level="LOW").update(count=4)
     HeadCount.objects.filter(study=study, level="HIGH").update(count=12, sigma=8.0)
     notes = "\n".join(forecast(run).notes)
     assert "Only 4 holders have the promise LOW" in notes
-    assert "The head count of HIGH (12) was drawn with noise of standard deviation 8" in notes
+    assert "The head count of HIGH (12) was taken with noise of standard deviation 8" in notes
     assert "AVERAGE, " not in notes
 
 

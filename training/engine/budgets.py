@@ -81,7 +81,7 @@ def _counted(run: Run) -> list[tuple[str, str, float, int]]:
         raise PlanError(
             gettext_noop(
                 "The study has no head counts yet, and the numbers of teachers and their weights depend on them. "
-                "Draw head counts with noise, or enter numbers that are already public."
+                "Take head counts with noise, or enter numbers that are already public."
             )
         )
     if share_free(run.study) <= 0:
@@ -127,7 +127,7 @@ def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
     for site in _sites_of(run):
         if not site.head_counts:
             text = gettext_noop(
-                "%(site)s has not released any head counts yet. Ask its operators to draw or enter them."
+                "%(site)s has not released any head counts yet. Ask its operators to take or enter them."
             )
             raise PlanError(Sentence(text, site=site.name))
         for count in site.head_counts:

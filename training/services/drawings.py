@@ -101,7 +101,7 @@ def question_draw(
         ValidationError: The share is not free, a run is counting people, or there is a newer release than expected.
     """
     if follows is not None and follows != drawing_last(study, kind):
-        raise ValidationError(_("The numbers have changed since you saw them, so no new ones were drawn."), code=STATE)
+        raise ValidationError(_("The numbers have changed since you saw them, so no new ones were taken."), code=STATE)
     if any(map(_counts_people, Run.objects.filter(study=study, status=Run.Status.ASKING, rehearsal=False))):
         raise ValidationError(
             _(
@@ -206,7 +206,7 @@ def head_counts_enter(*, study: Study, acting_user: AbstractBaseUser, counts: Ma
 
 def _content(promises: list[Promise], counts: list[int], sigma: float | None) -> dict:
     return {
-        "source": gettext_noop("entered") if sigma is None else gettext_noop("drawn with noise"),
+        "source": gettext_noop("entered") if sigma is None else gettext_noop("taken with noise"),
         "sigma": sigma,
         "counts": [
             {"level": promise.level, "epsilon": promise.epsilon, "count": count}

@@ -195,7 +195,7 @@ _FEW = gettext_noop(
     "each of them is hidden among only a few people. Wait for more consents, or leave the group out."
 )
 _UNCERTAIN = gettext_noop(
-    "The head count of %(group)s (%(holders)d) was drawn with noise of standard deviation %(sigma)g, so the true "
+    "The head count of %(group)s (%(holders)d) was taken with noise of standard deviation %(sigma)g, so the true "
     "number, and therefore the plan, is very uncertain."
 )
 _LITTLE_LEFT = gettext_noop(

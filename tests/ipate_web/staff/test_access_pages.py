@@ -198,9 +198,9 @@ def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(table, oper
     assert Release.objects.filter(study=table).count() == 2, "a form sent twice draws once"
     assert share_free(table) == pytest.approx(0.99)
     drawn = head_counts(table)
-    assert {count.sigma for count in drawn} == {32.0} and "drawn with noise, standard deviation 32" in page.text
+    assert {count.sigma for count in drawn} == {32.0} and "taken with noise, standard deviation 32" in page.text
     assert all(f'<td class="number">{count.count}</td>' in page.text for count in drawn)
-    assert "± 32, drawn with noise" in operator.get(url("study", table)).text
+    assert "± 32, taken with noise" in operator.get(url("study", table)).text
     monkeypatch.setitem(ROLE_PERMISSIONS, "operator", ROLE_PERMISSIONS["operator"] - {"consent.view_group_sizes"})
     page = operator.get(address).text
     assert all(f'<td class="number">{count.count}</td>' in page for count in drawn), "instead of exact numbers"
@@ -226,7 +226,7 @@ def test_an_operator_counts_once_and_answers_are_cleared(counting: Study) -> Non
     answer = operator.post(address, {"follows": follows}, follow=True)
     assert answer.redirect_chain == [(forms, 302)]
     assert "The answers have been counted and are no" in text(answer)
-    assert "so no new ones were drawn." in text(operator.post(address, {"follows": follows}, follow=True))
+    assert "so no new ones were taken." in text(operator.post(address, {"follows": follows}, follow=True))
     assert CheckAnswers.objects.get().answered == 0
     assert Release.objects.filter(study=counting).count() == 1
     assert share_free(counting) == pytest.approx(0.99)

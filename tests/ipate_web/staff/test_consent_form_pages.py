@@ -163,7 +163,7 @@ def test_a_rejected_or_overtaken_form_is_not_published(study: Study) -> None:
 
 def test_affected_holders_are_shown_as_noisy_counts_and_never_exactly(study: Study) -> None:
     factories.form_propose(study, MORE)
-    assert "An operator can draw head counts with noise," in text(as_("conrad").get(PROPOSAL))
+    assert "An operator can take head counts with noise," in text(as_("conrad").get(PROPOSAL))
     counts = head_counts_draw(study=study, acting_user=factories.user_create("olga"), noise=SimulationNoise(1))
     total, spread = sum(count.count for count in counts), round(math.sqrt(3) * counts[0].sigma)
     assert total != 9, "otherwise this test shows nothing"
