@@ -27,8 +27,9 @@ UNSEEN = {
     "staff/runs/parts.html": "evaluation.measures student.card.evaluation.measures",
     "staff/runs/run.html": "doubts",
     "staff/runs/steps.html": "plan.rounds.0.marginals plan.rounds.1.plan",
-    "staff/runs/student.html": "student.card.target student.card.threshold",
-    "staff/runs/student_results.html": "evaluation.measures",
+    "staff/runs/student.html": "student.card.balance student.card.evaluation.likeliest student.card.target "
+    "student.card.threshold",
+    "staff/runs/student_results.html": "evaluation.measures student.card.balance",
     "staff/runs/versions.html": "version.reference.measures",
     "staff/runs/votes.html": "round.representation",
 }
