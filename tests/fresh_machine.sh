@@ -115,14 +115,14 @@ from consent import services
 from consent.models import ConsentEvent, DataHolder
 from ipate_web.tokens.models import ApiToken
 from learning.formats import catalogue_load
-from training.demonstration import consents_give, people, study_found
+from training.demonstration import consents_give, demo_study, people
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_draw
 
 SITE = "https://ipate.example"
 trusted = ssl.create_default_context(cafile="/etc/letsencrypt/live/ipate.example/fullchain.pem")
 users, logins = people()
-study, splits = study_found("digits", users), catalogue_load("digits")
+study, splits = demo_study("digits", users), catalogue_load("digits")
 datasets = {
     f"{kind}_dataset": dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=splits.schema).pk
     for kind, rows in (("private", splits.private[:300]), ("public", splits.public[:60]), ("test", splits.test))

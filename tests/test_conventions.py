@@ -50,8 +50,8 @@ def test_every_place_named_in_the_proofs_exists() -> None:
     assert not is_there("accounting.accounts.allowances")
 
 
-def test_imports_of_benchmarks_exist() -> None:
-    """No type checker reads benchmarks, and the suite does not run them."""
+def test_imports_of_benchmarks_and_of_a_script_exist() -> None:
+    """No type checker reads them, and only the exhaustive suite runs the script."""
     names = {
         f"{node.module}.{each.name}"
         for path in (ROOT / "benchmarks").rglob("*.py")
@@ -59,6 +59,9 @@ def test_imports_of_benchmarks_exist() -> None:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in FOLLOWED
         for each in node.names
     }
+    script = (ROOT / "tests/fresh_machine.sh").read_text(encoding="utf-8")
+    for module, imported in re.findall(rf"^from ((?:{'|'.join(FOLLOWED)})[\w.]*) import (.+)$", script, re.MULTILINE):
+        names.update(f"{module}.{each}" for each in imported.split(", "))
     assert len(names) > 50
     assert [name for name in sorted(names) if not is_there(name)] == []
 

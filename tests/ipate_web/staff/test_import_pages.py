@@ -108,7 +108,7 @@ def test_a_file_is_uploaded_declared_checked_and_imported(client: Client, study:
     work(begun)
     page = client.get(url).text
     assert "3 rows were checked and have no errors" in page
-    assert "belong to 2 people" in page
+    assert "The import has records of 2 people" in page
     assert not Dataset.objects.exists() and not DataHolder.objects.exists()
     dataset = store(client, url, begun)
     assert records_load(dataset)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1], [0.75, 1, 0]]
