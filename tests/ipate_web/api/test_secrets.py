@@ -111,14 +111,14 @@ def leaves(document: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def numbers_in(content: bytes) -> Iterator[float]:
-    """Yield all numbers in a response, also within sentences. No name in it may be that of a secret."""
+    """Yield all numbers in a response, also within sentences, except ids. No name in it may be that of a secret."""
     try:
         document = json.loads(content)
     except ValueError:
         document = content.decode("utf-8", "replace")
     for name, value in leaves(document):
         assert name not in SECRET_NAMES, name
-        if isinstance(value, str):
+        if isinstance(value, str) and not value.startswith(("/", "http")):  # addresses contain ids
             yield from map(float, re.findall(r"(?<![\w.:-])\d+(?:\.\d+)?(?![\w.:-])", value))
         elif isinstance(value, int | float) and name not in KEYS:
             yield value
