@@ -176,7 +176,7 @@ class Column:
         values: Expressions computed by the query for ``cell``, by attribute name.
         orders: Orders by this column, each with a name, a label and an expression for the query.
         text: Content of a cell in a file; by default the text of ``cell``.
-        kind: Classes of its cells, such as ``number``.
+        kind: Classes of its cells, such as ``number``, or ``below`` for long values, which phones show below the row.
         is_minor: Whether small screens hide it.
         is_silent: Whether only screen readers get the column's heading; files omit the column.
         is_head: Whether its cells are the row headings.
@@ -199,7 +199,8 @@ class Column:
     @property
     def classes(self) -> str:
         """Classes of its heading, with ``less`` first (see the tag ``table``)."""
-        return f"{'less ' if self.is_minor else ''}{self.kind if self.kind == 'number' else ''}".strip()
+        shared = [each for each in self.kind.split() if each in ("number", "below")]
+        return " ".join(["less"] * self.is_minor + shared)
 
     @property
     def tags(self) -> tuple[str, str]:
@@ -354,7 +355,11 @@ class Listing:
             fields["sort"] = forms.ChoiceField(label=_("Order"), required=False, choices=orders)
         titles = [(each.name, each.title) for each in self._shown(reader) if not each.is_silent and not each.is_head]
         fields["columns"] = forms.MultipleChoiceField(
-            label=_("Columns"), required=False, choices=titles, widget=forms.CheckboxSelectMultiple
+            label=_("Columns"),
+            required=False,
+            choices=titles,
+            widget=forms.CheckboxSelectMultiple,
+            help_text=_("If you choose none, all are shown."),
         )
         sizes = [("" if size == self.size else str(size), str(size)) for size in sorted({*SIZES, self.size})]
         fields["size"] = forms.ChoiceField(label=_("Rows per page"), required=False, choices=sizes)

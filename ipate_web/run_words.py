@@ -366,13 +366,13 @@ def paid_ahead(run: Run) -> bool:
 
 @register.filter
 def duration(left: timedelta) -> str:
-    """Return a rough remaining time: "3 minutes"."""
+    """Return a rough time: "about 3 minutes"."""
     minutes = round(left.total_seconds() / 60)
     if minutes < 1:
         return _("less than a minute")
     if minutes < 120:
-        return ngettext("%(number)d minute", "%(number)d minutes", minutes) % {"number": minutes}
-    return _("%(number)d hours") % {"number": round(minutes / 60)}
+        return ngettext("about %(number)d minute", "about %(number)d minutes", minutes) % {"number": minutes}
+    return _("about %(number)d hours") % {"number": round(minutes / 60)}
 
 
 @register.filter

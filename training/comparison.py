@@ -93,15 +93,15 @@ def run_parameters(run: Run) -> dict[str, Any]:
     """Return the parameters of a run by dotted name, with defaults for missing ones."""
     parameters: dict[str, Any] = {name: str(getattr(run, name) or "") or None for name in _DATASETS}
     parameters |= {"method": run.method, "variant": run.variant or None}
-    parameters |= _dotted("rehearsed", run.rehearsed)
+    parameters |= dotted("rehearsed", run.rehearsed)
     chosen = dict(run.choices)
     if learner := chosen.get("learner"):
         chosen["learner_parameters"] = _with_defaults(learner, chosen.get("learner_parameters", {}))
-    parameters |= _dotted("choices", chosen)
+    parameters |= dotted("choices", chosen)
     parameters |= {name: getattr(run, name) for name in _FIELDS}
     if run.student_learner:
         settings = _with_defaults(run.student_learner, run.student_parameters)
-        parameters |= {"student_learner": run.student_learner, **_dotted("student_learner", settings)}
+        parameters |= {"student_learner": run.student_learner, **dotted("student_learner", settings)}
     return parameters
 
 
@@ -113,11 +113,11 @@ def _with_defaults(name: str, settings: dict[str, Any]) -> dict[str, Any]:
         return settings
 
 
-def _dotted(name: str, value: Any) -> dict[str, Any]:
+def dotted(name: str, value: Any) -> dict[str, Any]:
     """Return the values of nested objects by their dotted paths."""
     if not isinstance(value, dict):
         return {name: value}
-    return {key: inner for each, within in value.items() for key, inner in _dotted(f"{name}.{each}", within).items()}
+    return {key: inner for each, within in value.items() for key, inner in dotted(f"{name}.{each}", within).items()}
 
 
 def _compared(run: Run) -> ComparedRun:

@@ -85,7 +85,7 @@ class Letterhead(Recorded):
         verbose_name_plural = _("letterheads")
 
     def __str__(self) -> str:
-        return f"letterhead of {self.study}"
+        return str(self.study)
 
 
 class Letter(models.Model):

@@ -23,6 +23,7 @@ from learning.mechanisms.pate import AGGREGATORS, Aggregator
 from learning.students import STUDENTS
 from training.comparison import MOST, ComparedRun, Parameter, runs_compare
 from training.methods import IMPLEMENTED, method_of
+from training.methods.pate import ACCOUNTING
 from training.models import ProposalChange, Run
 from training.selectors import run_cost_history, run_curves, run_edits, runs_visible_to
 
@@ -34,6 +35,7 @@ _LABELS = {
     "student_learner": gettext_lazy("Student"),
     "batch_size": gettext_lazy("Queries or steps per batch"),
     "rehearsed.method": gettext_lazy("How costs are calculated"),
+    "rehearsed.conversion": gettext_lazy("Conversion from RDP to ε"),
 }
 _CHOICES = ("method", "variant")
 _DECIMALS = 6
@@ -42,7 +44,10 @@ _DECIMALS = 6
 def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """Return each parameter whose value differs between the runs, as words: its name, and its value in each run."""
     rows = [
-        (_label(parameter.name, runs), [_value(parameter.name, value, runs) for value in parameter.values])
+        (
+            parameter_label(parameter.name, runs),
+            [parameter_value(parameter.name, value, runs) for value in parameter.values],
+        )
         for parameter in parameters
     ]
     return [(name, values) for name, values in rows if len(set(values)) > 1]
@@ -71,9 +76,9 @@ def change_rows(run: Run) -> list[tuple[ProposalChange, list[tuple[str, str, str
             edit,
             [
                 (
-                    _label(each["name"], [run]),
-                    _value(each["name"], each["before"], [run]),
-                    _value(each["name"], each["after"], [run]),
+                    parameter_label(each["name"], [run]),
+                    parameter_value(each["name"], each["before"], [run]),
+                    parameter_value(each["name"], each["after"], [run]),
                 )
                 for each in edit.content
             ],
@@ -87,7 +92,8 @@ def _field(name: str) -> Any:
     return Run._meta.get_field(name)
 
 
-def _label(name: str, runs: Sequence[Run]) -> str:
+def parameter_label(name: str, runs: Sequence[Run]) -> str:
+    """Return the label of a parameter of a run; the choices of ``runs`` say to which learner or method it belongs."""
     if name in _LABELS:
         return str(_LABELS[name])
     role, _dot, of = name.partition(".")
@@ -142,7 +148,8 @@ def _parameter_labels(kind: Any) -> dict[str, str]:
     return {spec.name: _(spec.help) for spec in parameter_fields(kind)}
 
 
-def _value(name: str, value: Any, runs: Sequence[Run]) -> str:
+def parameter_value(name: str, value: Any, runs: Sequence[Run]) -> str:
+    """Return a value of a parameter in words; a dash for a missing value."""
     if value in (None, "") and not name.startswith("choices."):
         return "–"
     choice = _choice(name, runs)
@@ -152,10 +159,12 @@ def _value(name: str, value: Any, runs: Sequence[Run]) -> str:
         return "–"
     if name == "student_learner":
         return learner_label(value)
+    if name in ("rehearsed.method", "rehearsed.conversion"):
+        return _(ACCOUNTING.get(value, value))
     if name in _CHOICES:
         return str(dict(_field(name).flatchoices).get(value, value))
     if name == "choices.aggregator.name":
-        return AGGREGATORS[value].label if value in AGGREGATORS else value
+        return _(AGGREGATORS[value].label) if value in AGGREGATORS else value
     if isinstance(value, bool):
         return _("yes") if value else _("no")
     if isinstance(value, float):

@@ -36,6 +36,7 @@ from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from training.engine.budgets import DEFAULTS
 from training.methods import IMPLEMENTED, RunMethod, method_by, method_of
+from training.methods.pate import ACCOUNTING
 from training.methods.sampled_steps import SgdSampled
 from training.models import Dataset, Encoder, Run
 
@@ -409,7 +410,7 @@ class PateFields(MethodFields):
                 ("counted", _("How costs are calculated"), get_args(Method)),
                 ("conversion", _("Conversion from RDP to ε"), get_args(Conversion)),
             ):
-                offered = [(choice, choice) for choice in choices]
+                offered = [(choice, _(ACCOUNTING[choice])) for choice in choices]
                 initial = DEFAULTS[self.counting[name]]
                 self._add(name, forms.ChoiceField(label=words, choices=offered, initial=initial))
 

@@ -25,7 +25,6 @@ from consent.forms import options
 from consent.models import Level, SealedChange, Study
 from consent.people.counts import holders_per_level
 from consent.permissions import SEES_PEOPLE
-from consent.wording.changes import ListedChange, change_lines, changes_of, models_recorded
 from ipate_web.first_run import next_steps
 from ipate_web.lists import (
     Column,
@@ -41,6 +40,7 @@ from ipate_web.lists import (
 )
 from ipate_web.run_list import RUNS
 from ipate_web.staff.budgets import budget_overview
+from ipate_web.staff.change_words import ListedChange, change_lines, changes_of, models_recorded
 from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.impact import impact_markdown, impact_pdf
 from ipate_web.staff.pages import attachment, faults_in, render_page, study_form, study_page
@@ -105,9 +105,8 @@ def _changed_how(each: ListedChange, _reader: Reader) -> str:
 
 def _changed_values(each: ListedChange, _reader: Reader) -> str:
     shown = [value for value in each.values if value.before or value.after]
-    return "; ".join(f"{value.field}: {value.before or '–'} → {value.after or '–'}" for value in shown) or ", ".join(
-        each.fields
-    )
+    words = [f"{value.field}: {' → '.join(text or '–' for text in value.texts)}" for value in shown]
+    return "; ".join(words) or ", ".join(each.fields)
 
 
 def _models(changes: QuerySet, _reader: Reader) -> list[tuple[str, str]]:
@@ -126,7 +125,7 @@ CHANGES = Listing(
         Column("when", gettext_lazy("When"), _changed_at, is_minor=True),
         Column("what", gettext_lazy("What was changed"), _changed_row, is_head=True),
         Column("how", gettext_lazy("Change"), _changed_how),
-        Column("values", gettext_lazy("Values"), piece("change_values"), text=_changed_values, kind="words"),
+        Column("values", gettext_lazy("Values"), piece("change_values"), text=_changed_values, kind="words below"),
         Column("by", gettext_lazy("By"), lambda each, _reader: each.by or "–", is_minor=True),
     ),
     filters=(

@@ -41,6 +41,14 @@ from training.methods.planning import choices_check
 from training.methods.student_training import StudentData, shape_check, student_data_from_queries, student_fit
 from training.models import Batch, Round, Run
 
+ACCOUNTING = {
+    "data_independent": gettext_noop("worst case over all possible votes"),
+    "data_dependent": gettext_noop("bound for the actual votes"),
+    "exact": gettext_noop("exact for the actual votes"),
+    "improved": gettext_noop("improved"),
+    "classic": gettext_noop("classic"),
+}
+"""Labels of the ways in which a rehearsal can calculate costs, and of the conversions from RDP to ε."""
 _SPACE = Sentence(gettext_noop("The public points, unchanged. All teachers vote on each of them."))
 _NOBODY = People(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
 
@@ -137,6 +145,12 @@ def vote_question(run: Run) -> TeachersQuestion:
         method=cast(Method, known["method"]),
         conversion=cast(Conversion, known["conversion"]),
         block=run.batch_size,
+    )
+
+
+def _accounting(template: str, counted: Mapping[str, Any]) -> Sentence:
+    return Sentence(
+        template, **{of: Sentence(ACCOUNTING.get(counted[of], counted[of])) for of in ("method", "conversion")}
     )
 
 
@@ -274,15 +288,14 @@ class Pate(EngineMethod):
             ends = Sentence(text, labels=run.wanted_labels)
         facts = [(gettext_noop("Ends"), [ends])]
         if run.rehearsed:
-            counted = Sentence(
-                "%(method)s, %(conversion)s", **{of: run.rehearsed[of] for of in ("method", "conversion")}
+            facts.append(
+                (gettext_noop("How costs are calculated"), [_accounting("%(method)s, %(conversion)s", run.rehearsed)])
             )
-            facts.append((gettext_noop("How costs are calculated"), [counted]))
         return facts
 
     def counted(self, run: Run) -> Sentence:
-        text = gettext_noop("As in the papers: %(method)s, conversion %(conversion)s.")
-        return Sentence(text, method=run.outcome["method"], conversion=run.outcome["conversion"])
+        text = gettext_noop("Costs are calculated as in the papers: %(method)s, with the %(conversion)s conversion.")
+        return _accounting(text, run.outcome)
 
     def tiles(self, run: Run) -> list[Tile]:
         points_sentence = Sentence(gettext_noop("of %(points)s"), points=self.size(run))

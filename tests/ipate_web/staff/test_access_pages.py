@@ -144,7 +144,7 @@ def changed() -> Study:
 
 
 def changes(study: Study, name: str, query: str = "") -> str:
-    return as_(name).get(reverse("staff:changes", args=[study.slug]) + query).text
+    return as_(name).get(reverse("staff:changes", args=[study.slug]) + query).getvalue().decode()
 
 
 def test_sealed_changes_are_for_auditors_and_name_nobody(changed: Study) -> None:
@@ -155,6 +155,13 @@ def test_sealed_changes_are_for_auditors_and_name_nobody(changed: Study) -> None
         assert message not in page
     open_to_her = changes(changed, "committee", "?record=sealed")
     assert "Sealed changes" not in open_to_her and "Linked at" not in open_to_her
+
+
+def test_changes_are_shown_in_words(changed: Study) -> None:
+    page, file = changes(changed, "auditor"), changes(changed, "auditor", "?format=csv")
+    assert re.search(r'Created at:\s+<time datetime="', page) and "Columns: length, width; Classes: a, b, c" in page
+    assert "Learner for teachers:" in page and "&quot;" not in page.partition("<tbody")[2]
+    assert re.search(r"Created at: – → [-\d]+ [:\d]+ UTC", file) and "{" not in file
 
 
 def test_changes_can_be_downloaded_and_are_shown_despite_tampering(changed: Study) -> None:

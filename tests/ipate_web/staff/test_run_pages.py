@@ -130,7 +130,7 @@ def test_nobody_approves_their_own_run_and_the_page_says_who_does(study: Study) 
 def test_cancelling_says_what_stays_and_ends_the_run(study: Study) -> None:
     run = run_teach(run_start(study, **TABLE_RUN))
     client = as_("operator")
-    assert "stay released" in client.get(url("run_cancel", run)).text
+    assert "Nothing has been released yet." in client.get(url("run_cancel", run)).text
     run.refresh_from_db()
     assert not run.has_ended, "opening the question changes nothing"
     page = client.post(url("run_cancel", run), follow=True)
