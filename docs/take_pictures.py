@@ -114,11 +114,16 @@ def picture_save(name: str, page: Page, part: Locator) -> None:
     clip = {**box, "y": max(box["y"], 0), "height": height}
     picture = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
     page.set_viewport_size(usual)
-    few = picture.quantize(48, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few = few_colours(picture)
     if name.endswith(".webp"):
         few.convert("RGB").save(FOLDER / name, lossless=True, quality=100, method=6)
     else:
         few.save(FOLDER / name, optimize=True)
+
+
+def few_colours(picture: Image.Image) -> Image.Image:
+    """Return a picture with 48 colours, including the exact colours of large areas."""
+    return picture.quantize(48, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
 
 
 def answer(site: Site) -> None:
@@ -220,5 +225,4 @@ def front_save(panels: list[list[Image.Image]]) -> None:
             front.paste(part, (left, top))
             top += part.height + gap
         left += width
-    few = front.quantize(48, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    few.save(FOLDER / "front.png", optimize=True)
+    few_colours(front).save(FOLDER / "front.png", optimize=True)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -26,6 +26,7 @@ from learning.mechanisms.counts.table_plan import EITHER, NOT_KNOWN
 from learning.mechanisms.pate import AGGREGATORS
 from learning.mechanisms.sampled_steps.run_plan import NETWORK_CHOICES
 from learning.published import published_label
+from learning.representations import REPRESENTATIONS
 from learning.students import STUDENTS
 from training.engine.records import encoder_of
 from training.measures import FEWEST_STEPS, is_nearly_one_class, rounding_steps
@@ -457,11 +458,22 @@ def learner_label(name: str) -> str:
 
 @register.filter
 def parameter_words(parameters: Mapping[str, Any], learner: str) -> str:
-    """Return the parameters of a learner or student, with descriptions instead of names."""
-    if learner not in STUDENTS:
-        return ", ".join(f"{name}: {value}" for name, value in parameters.items())
-    helps = {spec.name: _(spec.help) for spec in parameter_fields(STUDENTS[learner])}
+    """Return the parameters of a learner, student or representation, with descriptions instead of names."""
+    helps = parameter_helps(learner)
     return ", ".join(f"{helps.get(name, name)}: {_value(value)}" for name, value in parameters.items())
+
+
+def parameter_helps(kind: str) -> dict[str, str]:
+    """Return descriptions of the parameters of a learner, student or representation by name, or of all representations.
+
+    A run that names no representation uses one that depends on its data.
+    """
+    if kind in STUDENTS:
+        return {spec.name: _(spec.help) for spec in parameter_fields(STUDENTS[kind])}
+    kinds = [REPRESENTATIONS[kind]] if kind in REPRESENTATIONS else REPRESENTATIONS.values()
+    return {
+        field.name: _(field.metadata["help"]) for each in kinds for field in fields(each) if "help" in field.metadata
+    }
 
 
 @register.filter
@@ -528,6 +540,8 @@ def choice_label(choice: Choice) -> str:
 def choice_words(choice: Choice, chosen: Mapping[str, Any]) -> str:
     """Return the value of a method's choice in words, with its parameters."""
     value = chosen[choice.name]
+    if choice.name == "representation_parameters":
+        return parameter_words(value, chosen["representation"])
     if choice.kinds is None:
         return value_words(choice, value)
     if choice.type is dict:

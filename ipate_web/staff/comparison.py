@@ -14,7 +14,15 @@ from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Level, Study
-from ipate_web.run_words import MeasureWords, choice_label, group_label, learner_label, measures, value_words
+from ipate_web.run_words import (
+    MeasureWords,
+    choice_label,
+    group_label,
+    learner_label,
+    measures,
+    parameter_helps,
+    value_words,
+)
 from ipate_web.staff.charts import Chart, Series
 from ipate_web.staff.pages import render_page, study_page
 from learning.learners import parameter_fields
@@ -131,6 +139,9 @@ def _choice_label(choice: Choice, of: str, runs: Sequence[Run]) -> str:
     label = choice_label(choice)
     if of in ("", "name"):
         return label
+    if choice.name == "representation_parameters":
+        helps = parameter_helps(runs[0].choices.get("representation", "") if len(runs) == 1 else "")
+        return ": ".join([_("Representation"), helps.get(of, of)])
     for run in runs:
         chosen = run.choices.get(choice.name)
         labels = _parameter_labels((choice.kinds or {}).get(chosen["name"] if isinstance(chosen, dict) else chosen))
