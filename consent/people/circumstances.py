@@ -77,6 +77,7 @@ def ends_with_form() -> Q:
     """Return the condition for decisions that would not last longer if renewed, because the form's end is fixed."""
     newer = ConsentForm.objects.filter(study=OuterRef("study"), version__gt=OuterRef("version"))
     fixed = ConsentForm.objects.filter(~Exists(newer), valid_until__isnull=False)
+    fixed = fixed.only("study", "valid_months", "valid_until")
     ends = ((form.study_id, renew_by(form, day_of(timezone.now()))) for form in fixed)
     return reduce(or_, (Q(study=study, renew_by__gte=end) for study, end in ends if end is not None), Q(pk__in=[]))
 

@@ -8,7 +8,7 @@ is recorded (:class:`consent.models.Letter`).
 """
 
 import base64
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -61,7 +61,6 @@ from consent.people.circumstances import REMINDED, circumstances_last, ends_with
 from consent.services.changes import changes_recorded
 from consent.services.holders import holder_level_access
 from consent.services.invitations import IssuedInvitation, invitations_create
-from consent.services.mail import news_readers
 
 #: Largest number of letters printed at once; browsers print longer pages badly.
 AT_ONCE = 500
@@ -136,54 +135,61 @@ def _confirmed(user: str) -> QuerySet[EmailAddress]:
 
 
 def _unreached(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Return the last decisions of holders who cannot be reached by email."""
+    """Return the last decisions of living holders who cannot be reached by email and whose records were not erased."""
+    died = circumstances_last(*studies).filter(holder=OuterRef("holder"), kind=Circumstance.Kind.DIED)
     left = HolderAddress.objects.filter(holder=OuterRef("holder"), confirmed_at__isnull=False)
     later = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     return (
-        ConsentEvent.objects.filter(study__in=studies)
+        ConsentEvent.objects.filter(study__in=studies, holder__erased_at=None)
         .filter(~Exists(later))
-        .filter(~Exists(_confirmed("holder__user")), ~Exists(left))
+        .filter(~Exists(_confirmed("holder__user")), ~Exists(left), ~Exists(died))
     )
 
 
-def _new_form(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
+def _new_form(studies: Collection[Study], decisions: QuerySet[ConsentEvent]) -> QuerySet[ConsentEvent]:
     """Return decisions made before the publication of the newest version that requires a new answer."""
     asking: dict[int, ConsentForm] = {}
     current: dict[int, list[int]] = {}
-    for form in ConsentForm.objects.filter(study__in=studies).order_by("version"):
+    forms = ConsentForm.objects.filter(study__in=studies).only("study", "renewal", "published_at")
+    for form in forms.order_by("version"):
         if form.renewal != Renewal.NOT_ASKED:
             asking[form.study_id], current[form.study_id] = form, []
         current.setdefault(form.study_id, []).append(form.pk)
-    return _before(asking, _unreached(studies).exclude(form__in=chain.from_iterable(current.values())))
+    return _before(asking, decisions.exclude(form__in=chain.from_iterable(current.values())))
 
 
-def _renewal(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
+def _renewal(studies: Collection[Study], decisions: QuerySet[ConsentEvent]) -> QuerySet[ConsentEvent]:
     """Return decisions whose renewal is possible and due soon or overdue."""
+    limited = Q(valid_months__isnull=False) | Q(valid_until__isnull=False)
+    if not ConsentForm.objects.filter(limited, study__in=studies).exists():
+        return ConsentEvent.objects.none()
     begins = ExpressionWrapper(F("renew_by") - REMINDED, DateTimeField())
-    soon = _unreached(studies).filter(~ends_with_form(), renew_by__lte=timezone.now() + REMINDED)
+    soon = decisions.filter(~ends_with_form(), renew_by__lte=timezone.now() + REMINDED)
     return _about_itself(soon, begins)
 
 
-def _answerer(studies: Collection[Study]) -> QuerySet[Circumstance]:
+def _answerer(studies: Collection[Study], _decisions: QuerySet[ConsentEvent]) -> QuerySet[Circumstance]:
     """Return people whose new answerer has neither a link nor an account yet."""
-    links = Invitation.objects.filter(holder=OuterRef("holder"), revoked_at=None)
     kinds = (Circumstance.Kind.PERSON, Circumstance.Kind.GUARDIAN, Circumstance.Kind.PROXY)
-    waiting = circumstances_last(*studies).filter(~Exists(links), kind__in=kinds, holder__user=None)
-    return _about_itself(waiting, F("recorded_at"))
+    if not Circumstance.objects.filter(study__in=studies, kind__in=kinds).exists():
+        return Circumstance.objects.none()
+    links = Invitation.objects.filter(holder=OuterRef("holder"), revoked_at=None)
+    people = circumstances_last(*studies).filter(kind__in=kinds, holder__user=None, holder__erased_at=None)
+    return _about_itself(people.filter(~Exists(links)), F("recorded_at"))
 
 
-def _receipt(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
+def _receipt(_studies: Collection[Study], decisions: QuerySet[ConsentEvent]) -> QuerySet[ConsentEvent]:
     """Return last decisions made on paper, or by people who want letters."""
     wished = Q(holder__in=HolderAddress.objects.filter(way=HolderAddress.Way.LETTER).values("holder"))
     written = Q(channel=ConsentEvent.Channel.PAPER)
-    return _about_itself(_unreached(studies).filter(wished | written), F("recorded_at"))
+    return _about_itself(decisions.filter(wished | written), F("recorded_at"))
 
 
-def _news(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
+def _news(studies: Collection[Study], decisions: QuerySet[ConsentEvent]) -> QuerySet[ConsentEvent]:
     """Return decisions made before the latest news about results, except by people who withdrew or declined news."""
     last = {news.study_id: news for news in News.objects.filter(study__in=studies).order_by("published_at", "pk")}
     refused = HolderAddress.objects.filter(holder=OuterRef("holder"), way=HolderAddress.Way.NOTHING)
-    return _before(last, _unreached(studies).filter(~Exists(refused), pk__in=news_readers(studies).values("pk")))
+    return _before(last, decisions.filter(~Q(kind=ConsentEvent.Kind.WITHDRAWN), ~Exists(refused)))
 
 
 def _before(newest: Mapping[int, ConsentForm | News], events: QuerySet[ConsentEvent]) -> QuerySet[ConsentEvent]:
@@ -201,7 +207,7 @@ def _about_itself(rows: QuerySet[Any], due_at: Combinable) -> QuerySet[Any]:
     return rows.annotate(about=Cast("pk", CharField()), due_at=due_at)
 
 
-_DUE: dict[str, Callable[[Collection[Study]], QuerySet[Any]]] = {
+_DUE: dict[str, Callable[[Collection[Study], QuerySet[ConsentEvent]], QuerySet[Any]]] = {
     Letter.Kind.NEW_FORM: _new_form,
     Letter.Kind.RENEWAL: _renewal,
     Letter.Kind.ANSWERER: _answerer,
@@ -210,23 +216,20 @@ _DUE: dict[str, Callable[[Collection[Study]], QuerySet[Any]]] = {
 }
 
 
-def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> QuerySet[Any]:
-    """Return rows with a holder, the key of the row that their letter is ``about``, and the time when it became due."""
-    open_ones = [study for study in studies if not study.is_closed]
-    rows = _DUE[kind](open_ones)
-    if rows.query.is_empty():
-        return rows
-    died = circumstances_last(*open_ones).filter(holder=OuterRef("holder"), kind=Circumstance.Kind.DIED)
-    rows = rows.filter(~Exists(died), holder__erased_at=None)
-    if again:
-        return rows
-    printed = Letter.objects.filter(
-        study=OuterRef("study"), kind=kind, holder=OuterRef("holder"), about=OuterRef("about")
-    )
+def _due(studies: Collection[Study], kinds: Iterable[str], *, again: bool = False) -> Iterator[QuerySet[Any]]:
+    """Yield, for each kind of letter, the rows that a letter is due for.
+
+    Each row has a holder, the key of the row that the letter is ``about``, and the time when it became due.
+    """
+    decisions = _unreached(studies)
+    printed = Letter.objects.filter(study=OuterRef("study"), holder=OuterRef("holder"), about=OuterRef("about"))
     # A letter is created right after its link, so if the letter was returned, so was the link.
     links = Invitation.objects.filter(holder=OuterRef("holder"), created_at__lte=OuterRef("made_at"))
     returned = links.order_by("-created_at", "-pk").values("returned_at")[:1]
-    return rows.filter(~Exists(printed.alias(returned=Subquery(returned)).filter(returned=None)))
+    printed = printed.alias(returned=Subquery(returned)).filter(returned=None)
+    for kind in kinds:
+        rows = _DUE[kind](studies, decisions)
+        yield rows if again or rows.query.is_empty() else rows.filter(~Exists(printed.filter(kind=kind)))
 
 
 def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:
@@ -235,15 +238,17 @@ def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:
     No letters are due if the study is closed. None are due to people whose records were erased, because their names are
     unknown.
     """
-    rows = _due([study], kind, again=again).select_related("holder").order_by("sequence")
-    return [Due(row.holder, row.about) for row in rows]
+    if study.is_closed:
+        return []
+    (rows,) = _due([study], [kind], again=again)
+    return [Due(row.holder, row.about) for row in rows.select_related("holder").order_by("sequence")]
 
 
 def letters_waiting(studies: Collection[Study]) -> list[LettersWaiting]:
     """Return the letters of every kind that are due in each of the given studies, omitting studies without any."""
     waiting: dict[int, LettersWaiting] = {}
-    for kind in Letter.Kind:
-        due = _due(studies, kind)
+    open_ones = [study for study in studies if not study.is_closed]
+    for due in _due(open_ones, Letter.Kind if open_ones else ()):
         if due.query.is_empty():
             continue
         counted = due.order_by().values("study").annotate(number=Count("pk"), since=Min("due_at"))
