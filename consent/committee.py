@@ -119,7 +119,7 @@ def committee_state(study: Study) -> CommitteeState:
 def conditions_in_force(study: Study) -> list[Remark]:
     """Return the conditional approvals of the policy and the form in force."""
     stated = Remark.chain(study.pk).filter(kind=Remark.Kind.APPROVAL).exclude(text="")
-    about = list(stated.select_related("policy", "form").prefetch_related("made_by"))
+    about = list(stated.select_related("policy").prefetch_related("made_by"))
     if not about:
         return []
     policy, form = policy_in_force(study), consent_form_in_force(study)

@@ -66,18 +66,26 @@ def policies_approved(study: Study) -> QuerySet[Any]:
 
     A replaced policy never takes effect, because the committee's latest decision applies.
     """
+    return _approved(study).annotate(is_replaced=_is_replaced())
+
+
+def policies_in_force(study: Study, at: datetime | None = None) -> QuerySet[EpsilonPolicy]:
+    """Return the approved policies in effect at ``at`` (default: now) or earlier, the current one last."""
+    return _approved(study).filter(~_is_replaced(), approval__effective_from__lte=at or timezone.now())
+
+
+def _approved(study: Study) -> QuerySet[EpsilonPolicy]:
+    approved = EpsilonPolicy.objects.filter(study=study, approval__isnull=False)
+    return approved.order_by("approval__effective_from", "version")
+
+
+def _is_replaced() -> Exists:
     newer = EpsilonPolicyApproval.objects.filter(
         policy__study=OuterRef("study"),
         policy__version__gt=OuterRef("version"),
         effective_from__lte=OuterRef("approval__effective_from"),
     )
-    approved = EpsilonPolicy.objects.filter(study=study, approval__isnull=False).annotate(is_replaced=Exists(newer))
-    return approved.order_by("approval__effective_from", "version")
-
-
-def policies_in_force(study: Study, at: datetime | None = None) -> QuerySet[EpsilonPolicy]:
-    """Return the approved policies in effect at ``at`` (default: now) or earlier, the current one last."""
-    return policies_approved(study).filter(is_replaced=False, approval__effective_from__lte=at or timezone.now())
+    return Exists(newer)
 
 
 def policy_in_force(study: Study, at: datetime | None = None) -> EpsilonPolicy | None:
@@ -87,8 +95,10 @@ def policy_in_force(study: Study, at: datetime | None = None) -> EpsilonPolicy |
 
 def is_asking(study: Study) -> bool:
     """Return whether people can decide: the study is open, and a form and a policy are in force. Public."""
+    # The newest approved policy that has taken effect is in force, because nothing replaces it.
+    effective = EpsilonPolicyApproval.objects.filter(policy__study=study, effective_from__lte=timezone.now())
     forms = ConsentForm.objects.filter(study=study)
-    return not study.is_closed and policies_in_force(study).filter(Exists(forms)).exists()
+    return not study.is_closed and effective.filter(Exists(forms)).exists()
 
 
 def consent_current(holder: DataHolder) -> ConsentEvent | None:
@@ -457,18 +467,24 @@ def _lapse_state(study: Study, at: datetime) -> tuple[int, ...]:
 
 def policies_waiting(*studies: Study) -> list[EpsilonPolicy]:
     """Return the proposed policies of the given studies that a second person can still approve, newest first."""
+    if not studies:
+        return []
     approved = EpsilonPolicy.objects.filter(
         study=OuterRef("study"), approval__isnull=False, version__gte=OuterRef("version")
     )
-    waiting = EpsilonPolicy.objects.filter(~Exists(approved), study__in=studies).select_related("study")
-    return list(waiting.exclude(remarks__kind=Remark.Kind.REJECTION))
+    rejections = Remark.objects.filter(policy=OuterRef("pk"), kind=Remark.Kind.REJECTION)
+    waiting = EpsilonPolicy.objects.filter(~Exists(approved), ~Exists(rejections), study__in=studies)
+    return list(waiting.select_related("study"))
 
 
 def forms_waiting(*studies: Study) -> list[ConsentFormProposal]:
     """Return the proposed forms of the given studies that a second person can still publish, newest first."""
+    if not studies:
+        return []
     newer = ConsentForm.objects.filter(study=OuterRef("study"), version__gt=OuterRef("follows"))
-    waiting = ConsentFormProposal.objects.filter(~Exists(newer), study__in=studies).select_related("study")
-    return list(waiting.exclude(remarks__kind=Remark.Kind.REJECTION).order_by("-sequence"))
+    rejections = Remark.objects.filter(form=OuterRef("pk"), kind=Remark.Kind.REJECTION)
+    waiting = ConsentFormProposal.objects.filter(~Exists(newer), ~Exists(rejections), study__in=studies)
+    return list(waiting.select_related("study").order_by("-sequence"))
 
 
 def role_changes_waiting(*studies: Study) -> list[RoleChange]:
@@ -504,6 +520,8 @@ def approvals_of(proposal: EpsilonPolicy | ConsentFormProposal) -> QuerySet[Rema
 def approved_by(user_id: int, **proposals: Any) -> set[int]:
     """Return ids of the given proposals (``policy__in`` or ``form__in``) that someone has approved, in one query."""
     (lookup,) = proposals
+    if not proposals[lookup]:
+        return set()
     approvals = Remark.objects.filter(kind=Remark.Kind.APPROVAL, made_by_id=user_id, **proposals)
     return set(approvals.order_by().values_list(lookup.replace("__in", "_id"), flat=True))
 

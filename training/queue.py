@@ -169,7 +169,7 @@ def queue_watchable(user: Any) -> bool:
 
 def runs_under_way(study: Study) -> list[QueuedRun]:
     """Return a study's runs that are in progress or waiting to begin, in the order of their approval."""
-    runs = study.runs.filter(status__in=Run.ACTIVE).select_related("study", "alliance", "joint")
+    runs = study.runs.filter(status__in=Run.ACTIVE).select_related("public_dataset", "alliance", "joint")
     return [QueuedRun(run, run.status, progress=run_progress(run)) for run in runs.order_by("approved_at", "pk")]
 
 

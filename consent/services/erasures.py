@@ -134,6 +134,8 @@ class ErasuresWaiting:
 
 def erasures_waiting(studies: Collection[Study]) -> list[ErasuresWaiting]:
     """Return the erasures of :func:`holders_waiting` for each given study, omitting studies without any."""
+    if not Disposal.objects.filter(study__in=studies, kind=Disposal.Kind.ASKED).exists():
+        return []
     after = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     granting = ConsentEvent.objects.filter(~Exists(after), holder=OuterRef("holder"), kind__in=GRANTING)
     requests = _requests(studies).filter(~Exists(granting))
