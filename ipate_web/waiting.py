@@ -6,8 +6,8 @@ holders' decisions.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -34,15 +34,17 @@ from consent.models import (
     Study,
 )
 from consent.models.roles import CONFIRM, GIVERS
-from consent.permissions import ROLE_PERMISSIONS, study_permissions
+from consent.permissions import ROLE_PERMISSIONS
 from consent.selectors import answer_deadline, approved_by, forms_waiting, policies_waiting, role_changes_waiting
 from consent.services.erasures import erasures_waiting
 from consent.services.letters import letters_waiting
 from consent.wording.facts import TRANSLATED_FACTS, texts_missing
-from training.models import Dataset, Run, StudentModel
+from training.models import Dataset, Run, Shard, StudentModel, TeacherChunk
 
 #: Time without a heartbeat from a run after which someone is asked to check whether a worker is running.
 PATIENCE = timedelta(minutes=2)
+#: All permissions that a role in a study can have.
+_PERMISSIONS: frozenset[str] = frozenset().union(*ROLE_PERMISSIONS.values())
 
 
 class Kind(StrEnum):
@@ -87,7 +89,7 @@ class _Desk:
 
     user_id: int
     studies: dict[int, Study]
-    permitted: dict[str, list[Study]] = field(default_factory=lambda: defaultdict(list))
+    permitted: Mapping[str, list[Study]]
 
     def may(self, permission: str) -> list[Study]:
         return self.permitted.get(permission, [])
@@ -96,60 +98,61 @@ class _Desk:
         return self.studies[study_id] in self.may(permission)
 
 
-def waiting_for(user: Any, study: Study | None = None) -> list[Waiting]:
+def waiting_for(user: Any) -> list[Waiting]:
     """Return all tasks that are waiting for ``user``, and the user's own proposals, which are waiting for someone else.
 
     Tasks with a deadline come first, ordered by deadline; then the others, oldest first.
-
-    Args:
-        user: a signed-in user.
-        study: return tasks in this study only; None for all open studies.
     """
-    desk = _desk(user, study)
-    if not desk.studies:
-        return []
-    tasks = (each for source in SOURCES for each in source(desk))
-    return sorted(tasks, key=lambda each: (each.answer_by or date.max, each.since, each.url))
+    desk = _desk(user)
+    return _sorted(each for source in SOURCES for each in source(desk)) if desk.studies else []
 
 
-def waiting_in(study: Study, user: Any) -> tuple[list[Waiting], list[tuple[Waiting, Promise]]]:
+def waiting_in(study: Study, user: Any, can: frozenset[str]) -> tuple[list[Waiting], list[tuple[Waiting, Promise]]]:
     """Return the tasks in ``study`` for ``user``, and the tasks for others, each with the people who can act on it.
 
     The second list omits notices for people who handle records.
+
+    Args:
+        can: the user's permissions in the study.
     """
-    tasks = waiting_for(user, study)
-    mine = [each for each in tasks if not each.is_own]
-    known = {(each.kind, each.text) for each in mine}
-    granted = study_permissions(user, study)
-    desk = _Desk(0, {study.pk: study})
-    for permission in frozenset().union(*ROLE_PERMISSIONS.values()):
-        desk.permitted[permission].append(study)
-    others = []
-    for kind, (source, decides, actor) in _ACTORS.items():
-        # People who may decide are shown every task of the kind, so the only ones left are their own proposals.
-        all_of_kind = [each for each in tasks if each.kind == kind] if decides in granted else source(desk)
-        others += [(each, actor) for each in all_of_kind if not study.is_closed and (kind, each.text) not in known]
-    return mine, sorted(others, key=lambda each: each[0].since)
+    if study.is_closed:
+        return [], []
+    desk, any_desk = _desk_in(study, user.pk, can), _desk_in(study, 0, _PERMISSIONS)
+    mine: list[Waiting] = []
+    others: list[tuple[Waiting, Promise]] = []
+    for source in SOURCES:
+        tasks = list(source(desk))
+        mine += [each for each in tasks if not each.is_own]
+        if source in _ACTORS:
+            # People who may decide are shown every task of the kind, so the only ones left are their own proposals.
+            decides, actor = _ACTORS[source]
+            others += [(each, actor) for each in (tasks if decides in can else source(any_desk)) if each not in mine]
+    return _sorted(mine), sorted(others, key=lambda each: each[0].since)
 
 
-def _desk(user: Any, study: Study | None) -> _Desk:
-    """Return the person's open studies, or only ``study`` if it is open, with the person's permissions there."""
-    if study is not None or user.is_superuser:
-        studies = Study.objects.filter(closed_at=None) if study is None else [] if study.is_closed else [study]
-        desk = _Desk(user.pk, {each.pk: each for each in studies})
-        for each in desk.studies.values():
-            for permission in study_permissions(user, each):
-                desk.permitted[permission].append(each)
-        return desk
-    desk = _Desk(user.pk, {})
+def _sorted(tasks: Iterable[Waiting]) -> list[Waiting]:
+    return sorted(tasks, key=lambda each: (each.answer_by or date.max, each.since, each.url))
+
+
+def _desk_in(study: Study, user_id: int, can: Iterable[str]) -> _Desk:
+    return _Desk(user_id, {study.pk: study}, {permission: [study] for permission in can})
+
+
+def _desk(user: Any) -> _Desk:
+    """Return the person's open studies with the person's permissions there."""
+    if user.is_superuser:
+        studies = list(Study.objects.filter(closed_at=None))
+        return _Desk(user.pk, {each.pk: each for each in studies}, dict.fromkeys(_PERMISSIONS, studies))
+    permitted: dict[str, list[Study]] = defaultdict(list)
+    desk = _Desk(user.pk, {}, permitted)
     if not user.is_active:
         return desk
     memberships = Membership.objects.filter(user_id=user.pk, study__closed_at=None).select_related("study")
     for membership in memberships.order_by("study"):
         study = desk.studies.setdefault(membership.study_id, membership.study)
         for permission in ROLE_PERMISSIONS[membership.role]:
-            if study not in desk.permitted[permission]:
-                desk.permitted[permission].append(study)
+            if study not in permitted[permission]:
+                permitted[permission].append(study)
     return desk
 
 
@@ -205,12 +208,12 @@ def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
     """Yield drafts that the person may approve, and their own drafts, which someone else has to approve."""
     mine = Q(study__in=desk.may("training.propose_run"), created_by=desk.user_id)
     drafts = Run.objects.filter(mine | Q(study__in=desk.may("training.approve_run")), status=Run.Status.DRAFT)
-    for run in drafts.select_related("study"):
-        own = run.created_by_id == desk.user_id
-        page = "run_approve" if desk.may_in("training.approve_run", run.study_id) else "run"
-        url = reverse(f"staff:{page}", args=[run.study.slug, run.pk])
+    for run in drafts.values_list("pk", "study_id", "title", "created_by_id", "created_at", named=True):
+        study, own = desk.studies[run.study_id], run.created_by_id == desk.user_id
+        page = "run_approve" if desk.may_in("training.approve_run", study.pk) else "run"
+        url = reverse(f"staff:{page}", args=[study.slug, run.pk])
         text = _("Run: %(title)s") % {"title": run.title}
-        yield Waiting(run.study, Kind.RUN, text, url, run.created_at, is_own=own)
+        yield Waiting(study, Kind.RUN, text, url, run.created_at, is_own=own)
 
 
 def _versions(desk: _Desk) -> Iterator[Waiting]:
@@ -222,14 +225,15 @@ def _versions(desk: _Desk) -> Iterator[Waiting]:
     decides = Membership.objects.filter(study=OuterRef("run__study"), user=OuterRef("requested_by"), role__in=roles)
     waits = Q(version__gt=F("run__student__version"), requested_by__isnull=False) & ~Exists(decides)
     versions = StudentModel.objects.filter(run__study__in=desk.may("training.approve_run"), withdrawn_at=None)
-    for version in versions.filter(waits | Q(run__student=None)).select_related("run__study"):
-        run = version.run
+    columns = ("version", "created_at", "run_id", "run__study_id", "run__title")
+    for version in versions.filter(waits | Q(run__student=None)).values_list(*columns, named=True):
+        study = desk.studies[version.run__study_id]
         text = _("Publish or withdraw version %(number)d of the student from “%(title)s”") % {
             "number": version.version,
-            "title": run.title,
+            "title": version.run__title,
         }
-        url = reverse("staff:run", args=[run.study.slug, run.pk])
-        yield Waiting(run.study, Kind.VERSION, text, url, version.created_at)
+        url = reverse("staff:run", args=[study.slug, version.run_id])
+        yield Waiting(study, Kind.VERSION, text, url, version.created_at)
 
 
 # --- Failures --------------------------------------------------------------------------------------------------------
@@ -240,25 +244,28 @@ def _failed_runs(desk: _Desk) -> Iterator[Waiting]:
     later = Run.objects.filter(study=OuterRef("study"), created_at__gt=OuterRef("ended_at"))
     mine = Q(study__in=desk.may("training.propose_run"), created_by=desk.user_id)
     failed = Run.objects.filter(mine | Q(study__in=desk.may("training.approve_run")), status=Run.Status.FAILED)
-    for run in failed.filter(~Exists(later), ended_at__isnull=False).select_related("study"):
-        url = reverse("staff:run", args=[run.study.slug, run.pk])
+    failed = failed.filter(~Exists(later), ended_at__isnull=False)
+    for run in failed.values_list("pk", "study_id", "title", "ended_at", named=True):
+        study = desk.studies[run.study_id]
+        url = reverse("staff:run", args=[study.slug, run.pk])
         text = _("Failed run: %(title)s") % {"title": run.title}
         assert run.ended_at is not None, "the query leaves out others"
-        yield Waiting(run.study, Kind.FAILED, text, url, run.ended_at)
+        yield Waiting(study, Kind.FAILED, text, url, run.ended_at)
 
 
 def _silent_runs(desk: _Desk) -> Iterator[Waiting]:
     """Yield runs in progress that no worker is working on."""
     alive = {"state": Part.State.RUNNING, "heartbeat__gte": stale_before()}
-    busy = Q(pk__in=Run.objects.filter(chunks__state=alive["state"], chunks__heartbeat__gte=alive["heartbeat__gte"]))
-    busy |= Q(pk__in=Run.objects.filter(shards__state=alive["state"], shards__heartbeat__gte=alive["heartbeat__gte"]))
+    busy = Q(pk__in=TeacherChunk.objects.filter(**alive).values("run"))
+    busy |= Q(pk__in=Shard.objects.filter(**alive).values("run"))
     before = timezone.now() - max(PATIENCE, timedelta(seconds=4 * settings.HEARTBEAT_TIMEOUT))
     runs = Run.objects.filter(study__in=desk.may("training.approve_run"), status__in=Run.ACTIVE, heartbeat__lt=before)
-    for run in runs.exclude(busy).select_related("study"):
-        url = reverse("staff:run", args=[run.study.slug, run.pk])
+    for run in runs.exclude(busy).values_list("pk", "study_id", "title", "heartbeat", named=True):
+        study = desk.studies[run.study_id]
+        url = reverse("staff:run", args=[study.slug, run.pk])
         text = _("Run that no worker is processing: %(title)s") % {"title": run.title}
         assert run.heartbeat is not None, "the query leaves out others"
-        yield Waiting(run.study, Kind.SILENT, text, url, run.heartbeat)
+        yield Waiting(study, Kind.SILENT, text, url, run.heartbeat)
 
 
 def _erasures(desk: _Desk) -> Iterator[Waiting]:
@@ -285,11 +292,10 @@ def _letters(desk: _Desk) -> Iterator[Waiting]:
 
 def _drafts_of_forms(desk: _Desk) -> Iterator[Waiting]:
     studies = desk.may("consent.publish_consentform")
-    for draft in ConsentFormDraft.objects.filter(study__in=studies).select_related("study"):
-        url = reverse("staff:consent_form_publish", args=[draft.study.slug])
-        yield Waiting(
-            draft.study, Kind.DRAFT, _("Draft consent form that is ready to be proposed"), url, draft.saved_at
-        )
+    for study_id, saved_at in ConsentFormDraft.objects.filter(study__in=studies).values_list("study_id", "saved_at"):
+        study = desk.studies[study_id]
+        url = reverse("staff:consent_form_publish", args=[study.slug])
+        yield Waiting(study, Kind.DRAFT, _("Draft consent form that is ready to be proposed"), url, saved_at)
 
 
 def _translations(desk: _Desk) -> Iterator[Waiting]:
@@ -306,16 +312,16 @@ def _translations(desk: _Desk) -> Iterator[Waiting]:
 
 def _provenance(desk: _Desk) -> Iterator[Waiting]:
     datasets = Dataset.objects.filter(
-        study__in=desk.may("training.state_provenance"),
-        study__rehearsal=False,
+        study__in=[study for study in desk.may("training.state_provenance") if not study.rehearsal],
         kind=Dataset.Kind.PUBLIC,
         provenance="",
         removed_at=None,
     )
-    for dataset in datasets.select_related("study"):
-        url = reverse("staff:dataset", args=[dataset.study.slug, dataset.pk])
+    for dataset in datasets.order_by().values_list("pk", "study_id", "name", "imported_at", named=True):
+        study = desk.studies[dataset.study_id]
+        url = reverse("staff:dataset", args=[study.slug, dataset.pk])
         text = _("Add the source of these public points: %(name)s") % {"name": dataset.name}
-        yield Waiting(dataset.study, Kind.PROVENANCE, text, url, dataset.imported_at)
+        yield Waiting(study, Kind.PROVENANCE, text, url, dataset.imported_at)
 
 
 # --- Missing parts ---------------------------------------------------------------------------------------------------
@@ -351,9 +357,14 @@ def _people(desk: _Desk) -> Iterator[Waiting]:
 
 def _setup(desk: _Desk) -> Iterator[Waiting]:
     """Yield the next step of every study that has not had a run yet, for people who can take that step."""
+    young = set(desk.studies).difference(
+        Run.objects.filter(study__in=desk.studies).order_by().values_list("study_id", flat=True).distinct()
+    )
+    if not young:
+        return
     inside = {"study": OuterRef("pk")}
     datasets = Dataset.objects.filter(**inside, removed_at=None)
-    young = Study.objects.filter(pk__in=desk.studies).annotate(
+    studies = Study.objects.filter(pk__in=young).annotate(
         has_form=Exists(ConsentForm.objects.filter(**inside)),
         has_form_begun=Exists(ConsentFormDraft.objects.filter(**inside))
         | Exists(ConsentFormProposal.objects.filter(**inside)),
@@ -363,7 +374,7 @@ def _setup(desk: _Desk) -> Iterator[Waiting]:
         has_public=Exists(datasets.filter(kind=Dataset.Kind.PUBLIC)),
         has_counts=Exists(HeadCount.objects.filter(**inside)),
     )
-    for study in young.filter(~Exists(Run.objects.filter(**inside))):
+    for study in studies:
         has_data = study.has_private and study.has_public
         asks = not study.rehearsal
         steps = (
@@ -413,12 +424,12 @@ SOURCES: tuple[Callable[[_Desk], Iterator[Waiting]], ...] = (
 )
 
 #: Sources of tasks that are also shown to people who cannot act on them: the permission to act, and who has it.
-_ACTORS: dict[Kind, tuple[Callable[[_Desk], Iterator[Waiting]], str, Promise]] = {
-    Kind.POLICY: (_policies, "consent.approve_epsilonpolicy", gettext_lazy("the ethics committee")),
-    Kind.FORM: (_forms, "consent.approve_consentform", gettext_lazy("the ethics committee")),
-    Kind.ROLE: (_roles, CONFIRM, gettext_lazy("a person who oversees the study")),
-    Kind.RUN: (_drafts_of_runs, "training.approve_run", gettext_lazy("an operator")),
-    Kind.VERSION: (_versions, "training.approve_run", gettext_lazy("an operator")),
-    Kind.FAILED: (_failed_runs, "training.approve_run", gettext_lazy("an operator")),
-    Kind.SILENT: (_silent_runs, "training.approve_run", gettext_lazy("an operator")),
+_ACTORS: dict[Callable[[_Desk], Iterator[Waiting]], tuple[str, Promise]] = {
+    _policies: ("consent.approve_epsilonpolicy", gettext_lazy("the ethics committee")),
+    _forms: ("consent.approve_consentform", gettext_lazy("the ethics committee")),
+    _roles: (CONFIRM, gettext_lazy("a person who oversees the study")),
+    _drafts_of_runs: ("training.approve_run", gettext_lazy("an operator")),
+    _versions: ("training.approve_run", gettext_lazy("an operator")),
+    _failed_runs: ("training.approve_run", gettext_lazy("an operator")),
+    _silent_runs: ("training.approve_run", gettext_lazy("an operator")),
 }

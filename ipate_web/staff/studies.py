@@ -162,9 +162,10 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
     """Show a study's overview: next steps, remaining budgets and runs; for researchers, usable models."""
     policy = selectors.policy_in_force(study)
     runs = run_totals(study)
-    makes_accounts = request.user.has_perm("consent.manage_accounts")
-    steps = [] if runs.finished else next_steps(study, request.can, makes_accounts=makes_accounts)
-    mine, others = waiting_in(study, request.user)
+    steps = []
+    if not runs.finished:
+        steps = next_steps(study, request.can, makes_accounts=request.user.has_perm("consent.manage_accounts"))
+    mine, others = waiting_in(study, request.user, request.can)
     context: dict[str, Any] = {
         "tasks": [each for each in mine if not steps or each.kind != Kind.SETUP],
         "others": others,

@@ -210,6 +210,14 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
         assert f'<td class="number">{odds} in 100</td>' in page.text
 
 
+def test_the_overview_takes_few_queries(finished: Study, django_assert_max_num_queries) -> None:
+    for person, most in (("operator", 35), ("steward", 45), ("chair", 33)):
+        client = as_(person)
+        client.get(url("study", finished))
+        with django_assert_max_num_queries(most):
+            client.get(url("study", finished))
+
+
 def test_a_researcher_has_an_overview_of_what_they_can_use_and_of_who_acts(finished: Study) -> None:
     run_draft(finished, **TABLE_RUN)
     page = as_("researcher").get(url("study", finished))
