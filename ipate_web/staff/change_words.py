@@ -44,6 +44,7 @@ _FIELDS = {
     "holder": _("data holder"),
     "imported_at": _("imported at"),
     "imported_by": _("imported by"),
+    "key": _("identifier"),
     "labelled_dataset": _("labelled public rows"),
     "linked_at": _("linked at"),
     "most_records": _("rows per person"),
@@ -287,6 +288,7 @@ def _takes_words(takes: Mapping[str, Any]) -> str:
 #: Functions that put values of some fields, in any model, into words.
 _SPECIAL: dict[str, Callable[[Any], object]] = {
     "alliance": lambda alliance: alliance["name"],
+    "artifact": lambda _path: gettext("stored"),
     "budget_warning": percent,
     "events": lambda events: "; ".join(str(EVENTS[event]) for event in events),
     "languages": lambda codes: ", ".join(map(translated_name, codes)),

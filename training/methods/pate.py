@@ -49,6 +49,7 @@ ACCOUNTING = {
     "classic": gettext_noop("classic"),
 }
 """Labels of the ways in which a rehearsal can calculate costs, and of the conversions from RDP to ε."""
+_COUNTED = gettext_noop("%(method)s; conversion: %(conversion)s")
 _SPACE = Sentence(gettext_noop("The public points, unchanged. All teachers vote on each of them."))
 _NOBODY = People(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
 
@@ -288,9 +289,7 @@ class Pate(EngineMethod):
             ends = Sentence(text, labels=run.wanted_labels)
         facts = [(gettext_noop("Ends"), [ends])]
         if run.rehearsed:
-            facts.append(
-                (gettext_noop("How costs are calculated"), [_accounting("%(method)s, %(conversion)s", run.rehearsed)])
-            )
+            facts.append((gettext_noop("How costs are calculated"), [_accounting(_COUNTED, run.rehearsed)]))
         return facts
 
     def counted(self, run: Run) -> Sentence:
