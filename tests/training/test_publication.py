@@ -33,14 +33,7 @@ from tests.factories import study_open, user_create
 from tests.pages import as_, run_text, url
 from tests.snapshots import built_once
 from tests.training.asking import EVERYBODY, SAMPLED_RUN, STEPS_RUN
-from tests.training.runs import (
-    TABLE_RUN,
-    rehearsal_with_table,
-    run_finish,
-    run_start,
-    study_fill,
-    study_with_table,
-)
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_finish, run_start, study_fill, study_with_table
 from training.engine import questions
 from training.measures import evaluated
 from training.models import Run, StudentModel

@@ -21,6 +21,7 @@ from tests.factories import decide
 from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, assert_whole, attempt, charged, commit
 from tests.training.people import everybody, small_study, withdraw
 from tests.training.runs import (
+    TABLE,
     head_counts_state,
     run_begun,
     run_draft,
@@ -28,6 +29,7 @@ from tests.training.runs import (
     run_like,
     study_with_data,
     study_with_table,
+    table_rows,
 )
 from training.engine import questions
 from training.engine.questions import state_before
@@ -35,6 +37,7 @@ from training.engine.records import records_load
 from training.methods import method_of, steps
 from training.methods.steps import linear_model, planned_space, question_load
 from training.models import Run
+from training.services.datasets import dataset_import
 from training.services.students import student_predict
 from training.verification import release_faults
 
@@ -229,6 +232,19 @@ def test_a_plan_names_its_representation_and_older_plans_have_no_interactions() 
     assert (older.name, older.parameters()["together"]) == ("evened", 750)
     first["space"] = {"representation": "interactions", "representation_parameters": {"thresholds": 3}}
     assert planned_space(run).fitted.representation == Interactions(thresholds=3)
+
+
+def test_labelled_public_points_choose_the_spread_of_interactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "_ENOUGH", 30)
+    study, rows = study_with_table(), table_rows(30)
+    labelled = dataset_import(study=study, name="l", kind="public", rows=rows, schema=TABLE, provenance="A register.")
+    run = run_draft(study, **STEPS_RUN, labelled_dataset=labelled)
+    assert any("Brier" in note.template for note in method_of(run).plan(run, 1.0).notes)
+    for best, spread in enumerate((None, 0.2, 1.0)):
+        errors = iter([np.full(30, 0.2 if place == best else 0.3) for place in range(3)])
+        monkeypatch.setattr(steps, "_errors", lambda *_, errors=errors: next(errors))
+        (first,) = method_of(run).plan(run, 1.0).rounds
+        assert first["space"]["representation_parameters"].get("spread") == spread
 
 
 def test_what_needs_a_student_and_images_without_public_points_are_refused() -> None:

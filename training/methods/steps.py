@@ -1,10 +1,11 @@
 """Private gradient steps for a linear model: the plan, the rounds of steps, and the resulting model."""
 
 import json
+import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
 
@@ -34,7 +35,7 @@ from learning.mechanisms.steps.descent import (
     sums_digest,
 )
 from learning.mechanisms.steps.linear import CLIP_STEPS
-from learning.mechanisms.steps.rehearsals import descent_adjustment, forecast_steps, forecast_target
+from learning.mechanisms.steps.rehearsals import descent_adjustment, errors_rehearsed, forecast_steps, forecast_target
 from learning.mechanisms.steps.steps_plan import (
     COUNTED,
     ROWS,
@@ -73,6 +74,12 @@ from training.models import Batch, Dataset, Round, Run, StudentModel
 
 #: Maximum and minimum number of labelled public points for a forecast.
 _SAMPLE, _LEAST = 3000, 3
+#: Number of labelled public points from which they choose how much room interactions get.
+_ENOUGH = 500
+_CHOSEN = gettext_noop(
+    "Labelled public points chose %(chosen)s as the spread of interactions of numbers, after a rehearsal with each "
+    "spread (Brier scores: %(scores)s; smaller is better)."
+)
 
 _ALIKE = 1000
 
@@ -105,21 +112,19 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
     try:
         counts = _counts_planned(run, levels, share * counted) if counted else None
         strength = strength_of(levels, share=share * part, steps=steps, noise_factor=factor)
-        placed = _placed(run, steps, strength)
+        planned_as = partial(
+            plan_steps,
+            levels,
+            n_classes=outcome.outputs,
+            share=share * part,
+            steps=steps,
+            loss=outcome.loss,
+            drawn=run.public_dataset is None,
+            noise_factor=factor,
+        )
+        placed, chosen = _placed(run, steps, strength, planned_as)
         fitted = _space_expected(run, placed).fitted
-        planned = [
-            plan_steps(
-                levels,
-                dimensions=fitted.dimensions,
-                n_classes=outcome.outputs,
-                share=share * part,
-                steps=steps,
-                loss=outcome.loss,
-                drawn=run.public_dataset is None,
-                noise_factor=factor,
-            )
-            for _ in range(steps.rounds)
-        ]
+        planned = [planned_as(dimensions=fitted.dimensions) for _ in range(steps.rounds)]
     except ValueError as error:
         raise PlanError(str(error)) from error
     rounds = [
@@ -141,7 +146,7 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
     )
     sentence = fitted.representation.sentence()
     few = few_people(forecasts, outcome.outputs) if forecasts and run.classes else few_people_notes(planned[0])
-    remarks = (*notes, *balance_notes(steps), *few, *share_warning(run, share))
+    remarks = (*notes, *chosen, *balance_notes(steps), *few, *share_warning(run, share))
     return DescentPlan(promises, budgets, forecasts, remarks, rounds, sentence)
 
 
@@ -167,12 +172,43 @@ def _counts_note(counts: SynthesisPlan) -> Sentence:
     return Sentence(text, part=f"{round(100 * COUNTED)} %", rows=counts.rows)
 
 
-def _placed(run: Run, steps: Steps, strength: float) -> Steps:
-    """Return the choices with the representation of the first round. Raises ValueError if it is unsuitable."""
-    public = run.public_dataset
+def _placed(
+    run: Run, steps: Steps, strength: float, planned_as: Callable[..., StepsPlan]
+) -> tuple[Steps, tuple[Sentence, ...]]:
+    """Return the choices with the representation of the first round, and a note about how labels chose it.
+
+    Raises:
+        ValueError: The representation is unsuitable.
+    """
+    public, outcome = run.public_dataset, run.private_dataset.outcome
     if public is None:
-        return steps.placed(_rows_expected(run), strength, drawn=True)
-    return steps.placed(points_of(public, steps.encoder), strength, loss=run.private_dataset.outcome.loss)
+        return steps.placed(_rows_expected(run), strength, drawn=True), ()
+    points = points_of(public, steps.encoder)
+    placed = steps.placed(points, strength, loss=outcome.loss)
+    if steps.representation or run.labelled_dataset is None or isinstance(outcome, Target):
+        return placed, ()
+    return _chosen(public, run.labelled_dataset, placed.alternatives(points), planned_as)
+
+
+def _chosen(
+    public: Dataset, labelled: Dataset, alternatives: Mapping[float, Steps], planned_as: Callable[..., StepsPlan]
+) -> tuple[Steps, tuple[Sentence, ...]]:
+    """Return the alternative that labelled public points prefer, and a note about it.
+
+    The first is kept unless another has a smaller Brier score in a rehearsal, by more than the standard error.
+    """
+    usual = next(iter(alternatives))
+    if len(alternatives) == 1 or labelled.rows < _ENOUGH:
+        return alternatives[usual], ()
+    errors = {}
+    for spread, each in alternatives.items():
+        plan = planned_as(dimensions=space_first(public, each).fitted.dimensions)
+        keys = (public.pk, public.digest), (labelled.pk, labelled.digest)
+        errors[spread] = _errors(*keys, json.dumps(each.to_json()), json.dumps(plan.to_json()))
+    gains = {spread: errors[usual] - error for spread, error in errors.items()}
+    best = max(gains, key=lambda spread: gains[spread].mean() - gains[spread].std() / math.sqrt(len(gains[spread])))
+    scores = "; ".join(f"{spread:.3g}: {errors[spread].mean():.3f}" for spread in sorted(errors))
+    return alternatives[best], (Sentence(_CHOSEN, chosen=f"{best:.3g}", scores=scores),)
 
 
 def _space_expected(run: Run, placed: Steps) -> Space:
@@ -212,6 +248,15 @@ def _forecasts(
         forecast = None if labels is None else forecast_target(plan, points, labels, public.outcome)
         return () if forecast is None else (forecast,)
     return forecast_steps(plan, points, len(public.classes), labels=labels)
+
+
+@lru_cache(maxsize=32)
+def _errors(public_key: tuple[int, str], labelled_key: tuple[int, str], asking: str, document: str) -> np.ndarray:
+    """Return the Brier score of each labelled point that judges a rehearsal of this plan."""
+    public, plan = Dataset.objects.get(pk=public_key[0]), StepsPlan.from_json(json.loads(document))
+    space = space_first(public, Steps.from_json(json.loads(asking)))
+    points, labels = labelled_points(Dataset.objects.get(pk=labelled_key[0]), space, _SAMPLE)
+    return errors_rehearsed(plan, points, labels, len(public.classes))
 
 
 # --- The space of the first round -------------------------------------------------------------------------------------

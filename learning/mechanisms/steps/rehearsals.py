@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
@@ -128,6 +129,22 @@ def forecast_steps(
     basis = Sentence(REHEARSED, learned=surrogates, judged=judged_by)
     right_ones = judged_forecast(MODEL, noisy, noiseless, judged=judged_by, surrogates=surrogates, rests_on=basis)
     return right_ones, *_area_forecast(*areas, judged=judged_by, surrogates=surrogates, rests_on=basis)
+
+
+def errors_rehearsed(plan: StepsPlan, points: ArrayLike, labels: ArrayLike, n_classes: int) -> Floats:
+    """Return the Brier score of each judged point, if labelled points `(P, d)` stand in for the planned people.
+
+    All representations are judged on the same points with the same noise, so that they can be compared. At least three
+    points are needed.
+    """
+    x, y = np.asarray(points), np.asarray(labels, np.int64)
+    errors = []
+    for learned, judged in thirds(len(x)):
+        begin = Descent.begin(plan, x[learned], n_classes)
+        state = rehearsed(begin, x[learned], y[learned], SimulationNoise(_SEED))
+        probabilities = softmax(_scores(x[judged], state.learned), axis=1)
+        errors.append(((probabilities - np.eye(n_classes)[y[judged]]) ** 2).sum(axis=1))
+    return np.concatenate(errors)
 
 
 def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target: Target) -> Forecast | None:

@@ -45,6 +45,10 @@ UNSET = gettext_noop("set automatically")
 _STRENGTH_PER_NUMBER, _STRENGTH_PER_SHRUNK = 12.0, 5.0
 _FEWEST_WORDS, _FEWEST_ENCODED = 16, 96
 _INTERACTING_STRENGTH, _INTERACTING_SHRUNK = 500.0, 200.0
+# interactions of a table of classes: number of functions, and their spread if all columns are numbers
+_INTERACTIONS, _INTERACTING_SPREAD = 1024, 0.5
+_LEAST_SPREAD = 0.001
+_SPREADS = (0.0, 0.2, 1.0)  # alternatives if there are labelled public points
 _FLOOR_STRENGTH = 800.0
 _LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
 _DRAWN_FLOOR = 0.3  # for rows drawn from counts, because their variances are only roughly right
@@ -152,7 +156,8 @@ class Steps(StepChoices):
             strength: Result of `strength_of` for the participants. With a smaller strength, columns of a table get
                 fewer thresholds and no interactions, small variances are magnified less, and texts and encoders'
                 outputs get fewer components.
-            interactions: Whether a table that consists mostly of numbers may get interactions of these numbers.
+            interactions: Whether a table may get interactions of its numbers. The more of its columns are numbers, the
+                larger the spread of the interactions.
             drawn: Whether the points are drawn from counts, which makes small variances unreliable.
             loss: Loss of a record. For numbers, each direction is shrunk, so tables get more thresholds and
                 interactions.
@@ -163,19 +168,45 @@ class Steps(StepChoices):
         usual: Representation = own or Wavelets(components=200, floor=0.01)
         together = max(1, min(MOST_COMPONENTS, round(strength / _STRENGTH_PER_NUMBER)))
         if isinstance(own, Words | Encoded):
-            fewest = _FEWEST_WORDS if isinstance(own, Words) else _FEWEST_ENCODED
-            usual = replace(own, components=max(fewest, min(own.components, together)))
+            smallest = _FEWEST_WORDS if isinstance(own, Words) else _FEWEST_ENCODED
+            usual = replace(own, components=max(smallest, min(own.components, together)))
         elif own is None and len(shape) == 1:
-            least = _DRAWN_FLOOR if drawn else _LEAST_FLOOR
-            floor = min(_MOST_FLOOR, max(least, (_FLOOR_STRENGTH / strength) ** 2))
-            strong = interactions and strength >= _INTERACTING_STRENGTH
-            fewest = max(2, shape[0] / 2)
+            lowest = _DRAWN_FLOOR if drawn else _LEAST_FLOOR
+            floor = min(_MOST_FLOOR, max(lowest, (_FLOOR_STRENGTH / strength) ** 2))
+            numbers, usual = len(numeric_columns(points)), Evened(together=together, floor=floor)
             if self.shrinks(loss):
                 together = max(1, min(MOST_COMPONENTS, round(strength / _STRENGTH_PER_SHRUNK)))
-                strong, fewest = interactions and strength >= _INTERACTING_SHRUNK, 2
-            interacting = strong and len(numeric_columns(points)) >= fewest
-            usual = (Interactions if interacting else Evened)(together=together, floor=floor)
+                usual = replace(usual, together=together)
+                room, least, fewest = Interactions(), _INTERACTING_SHRUNK, 2.0
+            elif drawn:
+                room, least, fewest = Interactions(), _INTERACTING_STRENGTH, shape[0] / 2
+            else:
+                spread = max(_LEAST_SPREAD, _INTERACTING_SPREAD * (numbers / shape[0]) ** 2)
+                room = Interactions(features=_INTERACTIONS, spread=spread)
+                least, fewest = _INTERACTING_STRENGTH, shape[0] / 4
+            if interactions and strength >= least and numbers >= max(2.0, fewest):
+                usual = replace(room, together=together, floor=floor)
         return replace(self, representation=usual.name, representation_parameters=usual.parameters())
+
+    def alternatives(self, points: NDArray[Any]) -> dict[float, Steps]:
+        """Return these placed choices and others by the spread of the interactions; these come first.
+
+        Labelled public points can decide between them; see `rehearsals.errors_rehearsed`. There are no others if the
+        points are no table with several numbers.
+        """
+        usual = self.space(points)
+        if not isinstance(usual, Evened) or len(numeric_columns(points)) < 2:
+            return {0.0: self}
+        found = {usual.spread if isinstance(usual, Interactions) else 0.0: self}
+        alone = Evened(thresholds=usual.thresholds, together=usual.together, floor=usual.floor)
+        for spread in _SPREADS:
+            other: Evened = alone
+            if spread:
+                size = (alone.thresholds, alone.together, alone.floor)
+                other = Interactions(*size, features=_INTERACTIONS, spread=spread)
+            named = replace(self, representation=other.name, representation_parameters=other.parameters())
+            found.setdefault(spread, named)
+        return found
 
     def shrinks(self, loss: Loss) -> bool:
         """Return whether parameters are those expected given all releases, see `StepsPlan.expected`."""

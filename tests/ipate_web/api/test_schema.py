@@ -21,15 +21,7 @@ from rest_framework.test import APIClient
 
 from consent.models import Study
 from consent.services.accounts import administrator_set
-from docs.generated import (
-    CAPABILITIES,
-    ERRORS,
-    PLACES,
-    addresses,
-    capabilities_page,
-    client_methods,
-    errors_page,
-)
+from docs.generated import CAPABILITIES, ERRORS, PLACES, addresses, capabilities_page, client_methods, errors_page
 from ipate_web.api.schema import bodies
 from ipate_web.tokens.models import ApiToken
 from learning.formats import catalogue_load

@@ -319,10 +319,7 @@ def test_errors_name_their_row_and_a_missing_column_once(tmp_path: Path, column:
         ({"one_record": {"rules": {"code": "all"}}}, "“all”"),
         ({"one_record": {"rules": {"pulse": "median"}}}, "one_record.rules.pulse"),
         ({"one_record": {"by": "date"}}, "not a declared column"),
-        (
-            {"columns": [each for each in DOCUMENT["columns"] if each["role"] != "holder"]},
-            "no pseudonym column",
-        ),
+        ({"columns": [each for each in DOCUMENT["columns"] if each["role"] != "holder"]}, "no pseudonym column"),
     ],
 )
 def test_wrong_rules_are_refused_with_the_right_ones(change: dict[str, Any], words: str) -> None:

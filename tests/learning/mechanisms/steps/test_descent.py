@@ -15,6 +15,7 @@ from common.noise import SimulationNoise
 from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.steps.descent import Descent, StepsQuestion, curvatures, shrunk_weights, weights_spread
 from learning.mechanisms.steps.linear import CLIP_STEPS, INTERCEPT, owned_records, release_sums, step_contributions
+from learning.mechanisms.steps.rehearsals import errors_rehearsed
 from learning.mechanisms.steps.steps_plan import Steps, StepsPlan, few_people_notes, plan_steps, strength_of
 from learning.outcomes import CROSS_ENTROPY, Numbers
 from learning.outcomes.labels import curvature_bounds
@@ -128,6 +129,18 @@ def test_the_spread_of_weights_is_estimated_correctly() -> None:
         weights = rng.normal(0, spread, (400, 2))
         observed = np.einsum("cij,jc->ic", matrices, weights) + rng.normal(0, 0.05, (400, 2))
         assert weights_spread(observed, matrices, 0.05**2) == pytest.approx(spread, rel=0.12)
+
+
+def test_labelled_points_prefer_interactions_only_for_a_product_of_numbers() -> None:
+    points = np.random.default_rng(5).random((900, 4))
+    middle, choices = points[:, :2] - 0.5, Steps().placed(points, 9000.0).alternatives(points)
+    levels, gains = [PlannedLevel("ALL", 0.25, 20_000.0)], np.zeros(2)
+    for place, truth in enumerate((middle.prod(axis=1) > 0, middle.sum(axis=1) > 0)):
+        for spread, sign in ((0.0, 1), (0.5, -1)):
+            fitted = choices[spread].space(points).fit(points)
+            plan = plan_steps(levels, dimensions=fitted.dimensions, n_classes=2, share=1.0)
+            gains[place] += sign * errors_rehearsed(plan, fitted.transform(points), truth, 2).mean()
+    assert gains[0] > 0.2 and gains[1] < 0.02
 
 
 def expected_by_integration(seen: float, value: float, variance: float, spreads, shares) -> tuple[float, float]:
@@ -446,11 +459,12 @@ def test_weaker_people_have_fewer_thresholds_and_magnify_less() -> None:
     strong, weak = (Steps().placed(RECORDS, strength).space(RECORDS) for strength in (9000.0, 240.0))
     assert strong.name == weak.name == "evened", "columns of one or two values have no interactions"
     numbers = np.arange(6.0).reshape(3, 2)
-    assert Steps().placed(numbers, 9000.0).space(numbers) == Interactions(together=750, floor=0.1)
+    assert Steps().placed(numbers, 9000.0).space(numbers) == Interactions(32, 750, 0.1, 1024, spread=0.5)
     assert Steps().placed(numbers, 9000.0, interactions=False).space(numbers) == strong
     assert Steps().placed(numbers, 240.0).space(numbers) == weak
     with_flags = np.hstack([numbers, np.eye(3)])
-    assert Steps().placed(with_flags, 9000.0).space(with_flags) == strong, "less than half of the columns are numbers"
+    assert Steps().placed(with_flags, 9000.0).space(with_flags).spread == pytest.approx(0.5 * (2 / 5) ** 2)
+    assert Steps().placed(with_flags, 9000.0, drawn=True).space(with_flags).name == "evened", "few are numbers"
     loss = Numbers(0, 1).loss
     shrunk = [Steps().placed(with_flags, each, loss=loss).space(with_flags) for each in (9000.0, 240.0, 150.0)]
     found = [(each.name, each.together) for each in shrunk]
