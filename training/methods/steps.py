@@ -76,6 +76,7 @@ from training.models import Batch, Dataset, Round, Run, StudentModel
 _SAMPLE, _LEAST = 3000, 3
 #: Number of labelled public points from which they choose how much room interactions get.
 _ENOUGH = 500
+_CERTAIN = 3.0
 _CHOSEN = gettext_noop(
     "Labelled public points chose %(chosen)s as the spread of interactions of numbers, after a rehearsal with each "
     "spread (Brier scores: %(scores)s; smaller is better)."
@@ -195,7 +196,7 @@ def _chosen(
 ) -> tuple[Steps, tuple[Sentence, ...]]:
     """Return the alternative that labelled public points prefer, and a note about it.
 
-    The first is kept unless another has a smaller Brier score in a rehearsal, by more than the standard error.
+    The first is kept unless another has a smaller Brier score in a rehearsal, by more than `_CERTAIN` standard errors.
     """
     usual = next(iter(alternatives))
     if len(alternatives) == 1 or labelled.rows < _ENOUGH:
@@ -206,7 +207,8 @@ def _chosen(
         keys = (public.pk, public.digest), (labelled.pk, labelled.digest)
         errors[spread] = _errors(*keys, json.dumps(each.to_json()), json.dumps(plan.to_json()))
     gains = {spread: errors[usual] - error for spread, error in errors.items()}
-    best = max(gains, key=lambda spread: gains[spread].mean() - gains[spread].std() / math.sqrt(len(gains[spread])))
+    certain = {each: gain.mean() - _CERTAIN * gain.std() / math.sqrt(len(gain)) for each, gain in gains.items()}
+    best = max(certain, key=certain.__getitem__)
     scores = "; ".join(f"{spread:.3g}: {errors[spread].mean():.3f}" for spread in sorted(errors))
     return alternatives[best], (Sentence(_CHOSEN, chosen=f"{best:.3g}", scores=scores),)
 

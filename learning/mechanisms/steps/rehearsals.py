@@ -21,7 +21,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
@@ -44,6 +43,7 @@ _MOST = 1.5
 _SEED = 0  # fixed, because the same releases must give the same model, and this noise protects no one
 
 _POINTS = 3000
+_WEAK = 1e3  # inverse strength of the ridge of a calibration
 
 
 def rehearsed(
@@ -134,16 +134,22 @@ def forecast_steps(
 def errors_rehearsed(plan: StepsPlan, points: ArrayLike, labels: ArrayLike, n_classes: int) -> Floats:
     """Return the Brier score of each judged point, if labelled points `(P, d)` stand in for the planned people.
 
-    All representations are judged on the same points with the same noise, so that they can be compared. At least three
-    points are needed.
+    Scores are calibrated on the judged points, because a run also calibrates its model. All representations are judged
+    on the same points with the same noise, so that they can be compared. At least three points are needed.
     """
+    from sklearn.linear_model import LogisticRegression
+
     x, y = np.asarray(points), np.asarray(labels, np.int64)
     errors = []
     for learned, judged in thirds(len(x)):
         begin = Descent.begin(plan, x[learned], n_classes)
-        state = rehearsed(begin, x[learned], y[learned], SimulationNoise(_SEED))
-        probabilities = softmax(_scores(x[judged], state.learned), axis=1)
-        errors.append(((probabilities - np.eye(n_classes)[y[judged]]) ** 2).sum(axis=1))
+        scores = _scores(x[judged], rehearsed(begin, x[learned], y[learned], SimulationNoise(_SEED)).learned)
+        truth, probabilities = np.eye(n_classes)[y[judged]], np.ones((len(judged), n_classes)) / n_classes
+        if len(np.unique(y[judged])) > 1:
+            calibration = LogisticRegression(C=_WEAK, max_iter=1000).fit(scores / (scores.std() or 1.0), y[judged])
+            probabilities = np.zeros_like(truth)
+            probabilities[:, calibration.classes_] = calibration.predict_proba(scores / (scores.std() or 1.0))
+        errors.append(((probabilities - truth) ** 2).sum(axis=1))
     return np.concatenate(errors)
 
 
