@@ -45,8 +45,9 @@ UNSET = gettext_noop("set automatically")
 _STRENGTH_PER_NUMBER, _STRENGTH_PER_SHRUNK = 12.0, 5.0
 _FEWEST_WORDS, _FEWEST_ENCODED = 16, 96
 _INTERACTING_STRENGTH, _INTERACTING_SHRUNK = 500.0, 200.0
-# interactions of a table of classes: number of functions, and their spread if all columns are numbers
-_INTERACTIONS, _INTERACTING_SPREAD = 1024, 0.5
+# interactions of a table of classes: number of functions, their spread if all columns are numbers, and the strength
+# from which they have it
+_INTERACTIONS, _INTERACTING_SPREAD, _INTERACTING_FULLY = 1024, 0.5, 3000.0
 _LEAST_SPREAD = 0.001
 _SPREADS = (0.0, 0.2, 1.0)  # alternatives if there are labelled public points
 _FLOOR_STRENGTH = 800.0
@@ -181,7 +182,8 @@ class Steps(StepChoices):
             elif drawn:
                 room, least, fewest = Interactions(), _INTERACTING_STRENGTH, shape[0] / 2
             else:
-                spread = max(_LEAST_SPREAD, _INTERACTING_SPREAD * (numbers / shape[0]) ** 2)
+                signal = min(1.0, math.sqrt(strength / _INTERACTING_FULLY))
+                spread = max(_LEAST_SPREAD, _INTERACTING_SPREAD * signal * (numbers / shape[0]) ** 2)
                 room = Interactions(features=_INTERACTIONS, spread=spread)
                 least, fewest = _INTERACTING_STRENGTH, shape[0] / 4
             if interactions and strength >= least and numbers >= max(2.0, fewest):
